@@ -222,4 +222,43 @@ class D(collections.OrderedDict): pass
 c = D(a=1., b=2.)
 def f(t): return t * (2 if a == b else 3) * (5 if c == a else 7)
 -- b.move_to_end("a"); c.move_to_end("a")
+== what C code looks up in a dict with __missing__
+class D(dict):
+    size = 2
+    def __missing__(s, k): return "?" * s.size
+d = D(a="b")
+def f(t): return t * len("%(a)s%(q)s" % d) + len("{a}{q}".format_map(d)) + len("ab".translate(D({97: "b"})))
+-- D.size = 5
+== what C code looks up in a dict with __getitem__
+class D(dict):
+    size = 2
+    def __getitem__(s, k): return super().__getitem__(k) * s.size
+d = D(a="b")
+def f(t): return t * len("%(a)s" % d) + len("{a}".format_map(d))
+-- D.size = 5
+== a base is replaced by one that has what was lacking
+class A: pass
+class B:
+    def m(self): return 2.0
+class C(A): pass
+c = C()
+def f(t): return t * (c.m() if hasattr(c, "m") else 7.0)
+-- C.__bases__ = (B,)
+== a base is replaced by one with a truth
+class A: pass
+class B:
+    def __len__(self): return 0
+class C(A): pass
+c = C()
+def f(t): return t * (1.0 if c else 7.0)
+-- C.__bases__ = (B,)
+== a base is replaced by one that compares
+class A: pass
+class B:
+    def __eq__(self, other): return True
+    __hash__ = object.__hash__
+class C(A): pass
+c, d = C(), C()
+def f(t): return t * (1.0 if c == d else 7.0) + (1.0 if c in [d] else 3.0)
+-- C.__bases__ = (B,)
 """

@@ -31,14 +31,15 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.choices import MODELS, picked
-from dovetail.frontend.interpreter.tracking.constructing import check_created
-from dovetail.frontend.interpreter.tracking.containers import BASES
+from dovetail.frontend.interpreter.tracking.constructing import check_created, check_lifetime
+from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, rule_of
+from dovetail.frontend.interpreter.tracking.twins import translated
 
 
 class Calls:
@@ -99,6 +100,10 @@ class Calls:
             return self.recorder.with_values(self._call_native, function, args, kwargs, frame)
         return self._call_native(function, args, kwargs, frame)
 
+    def looks_up_in_python(self, mapping: Any) -> bool:
+        """Return whether the class of a dict looks keys up, or makes missing items, in Python."""
+        return type(mapping) not in CONTAINERS and any([self.method(mapping, name) is not None for name in ("__getitem__", "__missing__")])
+
     def _join(self, separator: str, parts: list[Any]) -> Any:
         """Return separator.join(parts)."""
         if not any(map(self.recorder.is_text, parts)):
@@ -114,6 +119,11 @@ class Calls:
                 return result
             if type(function.__self__) is str and function.__name__ == "format" and not all(map(self.is_simple, (*args, *kwargs.values()))):
                 return self.call(Formatter().vformat, [function.__self__, tuple(args), kwargs], {}, frame)
+            if type(function.__self__) is str and len(args) == 1 and not kwargs and isinstance(args[0], dict) and self.looks_up_in_python(args[0]):
+                if function.__name__ == "format_map":
+                    return self.call(Formatter().vformat, [function.__self__, (), args[0]], {}, frame)
+                if function.__name__ == "translate":
+                    return translated(self, function.__self__, args[0])
             if function.__name__ == "__reduce_ex__" and lookup(type(function.__self__), "__reduce_ex__") is object.__reduce_ex__:
                 return reduced(self, function.__self__, *args)
             if isinstance(function.__self__, ContextVar) and not kwargs and function.__name__ in CONTEXT:
@@ -134,6 +144,7 @@ class Calls:
             rule = CHANGING
         if isinstance(rule, (Fresh, Refused)):
             return outside_call(self, rule, function, args, kwargs)
+        check_lifetime(function, args)
         if rule is None:
             self.recorder.unknown(self, function, args, kwargs)
         elif rule is DEEP and self.source(owner) is not None:
@@ -158,6 +169,7 @@ class Calls:
             self._check_hooks(args[-2:])
         if maker is range and any(map(self.recorder.is_number, args)) and (counted := self.recorder.counted(args)) is not None:
             return counted
+        check_lifetime(maker, args)
         if rule is None:
             self.recorder.unknown(self, maker, args, kwargs)
         args, kwargs = self._for_native(maker, rule, args, kwargs)

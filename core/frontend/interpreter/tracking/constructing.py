@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import HEAP, lookup
+from dovetail.frontend.interpreter.tracking.lacking import is_library
 
 _COPIES = {"copy", "__copy__", "__or__", "__ror__"}
 _MOVED = {"replace", "__replace__", "__add__", "__radd__", "__sub__", "astimezone"}
@@ -39,3 +41,10 @@ def _has_python_constructor(cls: type) -> bool:
     """Return whether Python code runs where an object of a class is created."""
     new = lookup(cls, "__new__")
     return FunctionType in (type(new), type(getattr(new, "__func__", None)), type(lookup(cls, "__init__")), type(lookup(type(cls), "__call__")))
+
+
+def check_lifetime(maker: Any, args: Sequence[Any]) -> None:
+    """Run the call in eager mode where it creates an object with a `__del__` in Python, which CPython calls by itself, once for each call."""
+    kind = maker if isinstance(maker, type) else args[0] if args and getattr(maker, "__name__", None) == "__new__" else None
+    if isinstance(kind, type) and type(lookup(kind, "__del__")) is FunctionType and not is_library(kind):
+        raise EagerCall(f"the function creates a {kind.__name__}, whose __del__ runs when CPython drops it")

@@ -12,6 +12,7 @@ from dovetail.frontend.class_lookup import IMMUTABLE
 from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.source import Source, Sources
 
+_OWN_BASES = 2  # of a class derived from nothing: itself and object, and then CPython lets nobody set __bases__
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "dovetail"}
 
 
@@ -26,6 +27,8 @@ def class_guards(natives: dict[type, dict[str, Any]], is_fresh: Callable[[type],
     lacks: dict[type, dict[str, None]] = {}
     guards: list[Guard] = []
     for cls, attributes in natives.items():
+        if len(cls.__mro__) > _OWN_BASES and not is_library(cls) and not is_fresh(cls):
+            guards.append(Guard("is", sources.attr(sources.const(cls), "__mro__"), cls.__mro__))
         for name, raw in attributes.items():
             for base in _until(cls, name):
                 if base.__flags__ & IMMUTABLE or is_fresh(base):

@@ -50,6 +50,24 @@ def _forwarded(name: str) -> Any:
     return method
 
 
+class MappingMirror(Mirror):
+    """Stands in for a dict whose class looks keys up in Python, where C code looks up keys in it: in `"%(key)s" % d`."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.tracker.mirror(self.tracker.get_item(self.value, key))
+
+    def __repr__(self) -> str:
+        return self.tracker.format(self.value, _REPR, None)
+
+    def __str__(self) -> str:
+        return self.tracker.format(self.value, _STR, None)
+
+
+_STR, _REPR = 1, 2  # of the conversions in an f-string
+
+
 def python_methods(kind: type) -> tuple[str, ...]:
     """Return the methods of a class that C code may call and that are written in Python, as they are now."""
     from_python = [name for name in SEEN_BY_C if hasattr(lookup(kind, name), "__code__")]

@@ -15,7 +15,7 @@ from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.holders import check_held
 from dovetail.frontend.interpreter.tracking.membership import has_flag
-from dovetail.frontend.interpreter.tracking.mirrors import ORDER
+from dovetail.frontend.interpreter.tracking.mirrors import ORDER, MappingMirror
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
@@ -67,6 +67,8 @@ class Operators:
                 if not isinstance(value, BASES) and lookup(type(value), "__eq__") is not object.__eq__:
                     check_held(value, ORDER)
         if op is operator.mod and isinstance(x, (str, bytes)):
+            if isinstance(y, dict) and self.looks_up_in_python(y):
+                return op(x, MappingMirror(self, y))
             words = [self.plain(part, mirrored=True) for part in self.raw_iter(y)] if isinstance(y, tuple) else None
             return op(x, self.plain(y, mirrored=True) if words is None else tuple(words))
         if op is operator.mul:

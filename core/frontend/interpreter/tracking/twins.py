@@ -1,4 +1,4 @@
-"""Functions in C that Python's library also has in Python: those are interpreted in their place, so that every comparison is seen."""
+"""Functions in C in Python: those of the library are interpreted in their place, so that every comparison is seen."""
 
 from __future__ import annotations
 
@@ -36,3 +36,15 @@ def _twins(module: types.ModuleType) -> dict[Any, Any]:
 
 
 TWINS: dict[Any, Any] = {**_twins(heapq), **_twins(bisect)}
+
+
+def translated(tracker: Any, text: str, table: Any) -> str:
+    """Return text.translate(table), with what looks a character up in the table interpreted."""
+    parts = []
+    for character in text:
+        try:
+            found = tracker.get_item(table, ord(character))
+        except LookupError:
+            found = character
+        parts.append("" if found is None else chr(found) if isinstance(found, int) else found)
+    return "".join(parts)
