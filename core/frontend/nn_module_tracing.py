@@ -31,6 +31,10 @@ def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
     tracker.from_class(torch.nn.Module, "__getattr__")
     for table in MODULE_TABLES:
         members = namespace.get(table, {})
+        if source is None and tracker.source(members) is not None:  # of a shallow copy, which shares it
+            if tracker.raw_contains(members, name):
+                return tracker.get_item(members, name)
+            continue
         now = tracker.effects.shadow(members)
         if name in now:
             if source is None:
@@ -58,7 +62,8 @@ def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dic
     everywhere = tracker.sources.const(EVERY_MODULE)
     for hooks in GLOBAL_HOOKS:
         tracker.guard("falsy", tracker.sources.item(everywhere, hooks))
-    if source is not None:
-        for hooks in MODULE_HOOKS:
-            tracker.guard("falsy", tracker.sources.field(source, hooks))
+    for hooks in MODULE_HOOKS:
+        place = tracker.source(namespace.get(hooks)) if source is None else tracker.sources.field(source, hooks)
+        if place is not None:
+            tracker.guard("falsy", place)
     return tracker.call(tracker.load_attr(module, "forward"), args, kwargs, frame)

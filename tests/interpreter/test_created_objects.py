@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import datetime
 import decimal
 import fractions
@@ -157,3 +158,20 @@ def test_every_call_returns_one_with_the_same_content(name):
 def test_what_no_later_call_could_create_again_is_refused(fn):
     with pytest.raises(NotImplementedError, match="create it outside"):
         dovetail.jit(fn)()
+
+
+@pytest.mark.parametrize("change", ["weight", "hook", "none"])
+def test_a_shallow_copy_of_a_module_shares_its_tables(change):
+    module = torch.nn.Linear(4, 2)
+
+    def program(x):
+        twin = copy.copy(module)
+        return twin(x), twin.weight is module.weight
+
+    compiled, x = dovetail.jit(program), torch.ones(4)
+    torch.testing.assert_close(compiled(x), program(x))
+    if change == "weight":
+        module.weight = torch.nn.Parameter(torch.ones(2, 4))
+    elif change == "hook":
+        module.register_forward_hook(lambda module, args, result: result * 3)
+    torch.testing.assert_close(compiled(x), program(x))
