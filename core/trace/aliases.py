@@ -34,9 +34,12 @@ def storage_roots(trace: Trace, lines: Iterable[BoundSymbol]) -> dict[Proxy, Pro
     """Map each value to the value that owns its storage, looking at whole lines only: itself where it has memory of its own."""
     root: dict[Proxy, Proxy] = {p: p for p in (*trace.inputs, *trace.constants)}
     for line in lines:
-        root.update({p: p for p in line.reads if p not in root})
+        for p in line.reads:
+            if p not in root:
+                root[p] = p
         base = root[line.reads[0]] if line.reads and is_view(line) else None
-        root.update({p: p if base is None else base for p in line.writes})
+        for p in line.writes:
+            root[p] = p if base is None else base
     return root
 
 

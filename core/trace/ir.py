@@ -210,7 +210,9 @@ class Trace:
             if symbol.is_prim:
                 body, out = (), self._meta(symbol, args, kwargs, reads)
             else:
-                _collect((args, kwargs), reads)
+                _collect(args, reads)
+                if kwargs:
+                    _collect(kwargs, reads)
                 body, out = self._inside(symbol, args, kwargs)
                 if not body:
                     return out

@@ -182,7 +182,11 @@ def _collect(tree: Any, collected: list[Proxy]) -> None:
         collected.append(tree)
     elif issubclass(kind, (tuple, list, dict)):
         for item in tree.values() if issubclass(kind, dict) else tree:
-            _collect(item, collected)
+            inner = type(item)
+            if issubclass(inner, Proxy):
+                collected.append(item)
+            elif issubclass(inner, (tuple, list, dict)):
+                _collect(item, collected)
 
 
 def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:

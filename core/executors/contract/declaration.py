@@ -39,7 +39,7 @@ def as_verdict(answer: Any) -> Verdict:
 
     Raises InvalidVerdict for anything else, true or not.
     """
-    if is_claim(answer):
+    if answer is True or isinstance(answer, Claim):
         return answer
     if isinstance(answer, str):
         return answer.strip() or NO_REASON

@@ -178,11 +178,12 @@ class _Claims:
         """Return the verdict of `ex` on `line`."""
         spent, began = self.spent(ex), perf_counter()
         verdict = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
-        if is_claim(verdict) and not isinstance(ex, FusionExecutor):
-            verdict = DISTRUST.of(ex, line) or verdict
+        if is_claim(verdict):
+            distrusted = None if isinstance(ex, FusionExecutor) else DISTRUST.of(ex, line)
+            verdict = distrusted or verdict
+            spent.claims += not distrusted
         spent.claiming += perf_counter() - began
         spent.offers += 1
-        spent.claims += is_claim(verdict)
         return verdict
 
     def _claimed(self, line: BoundSymbol, ex: Executor, depth: int, where: str | None) -> list[Placed]:

@@ -293,11 +293,15 @@ def is_symbolic(tree: Any) -> bool:
     kind = type(tree)  # isinstance would also ask a proxy which class it stands for
     if kind is Size:
         return True
-    if issubclass(kind, (tuple, list)):
-        return any([is_symbolic(item) for item in tree if type(item) is not int])
     if kind is slice:
         return is_symbolic((tree.start, tree.stop, tree.step))
-    return issubclass(kind, dict) and any([is_symbolic(item) for item in tree.values()])
+    if not issubclass(kind, (tuple, list, dict)):
+        return False
+    for item in tree.values() if issubclass(kind, dict) else tree:
+        inner = type(item)
+        if inner is Size or ((inner is slice or issubclass(inner, (tuple, list, dict))) and is_symbolic(item)):
+            return True
+    return False
 
 
 def symbols_in(tree: Any) -> dict[Atom, None]:
@@ -318,8 +322,15 @@ def relations_in(tree: Any) -> Relations | None:
     """Return what is known of the sizes in nested tuples, lists and dicts; None where all are ints."""
     if type(tree) is Size:
         return tree.relations
-    if isinstance(tree, (tuple, list, dict)):
-        return next((known for item in (tree.values() if isinstance(tree, dict) else tree) if (known := relations_in(item)) is not None), None)
+    kind = type(tree)
+    if not issubclass(kind, (tuple, list, dict)):
+        return None
+    for item in tree.values() if issubclass(kind, dict) else tree:
+        inner = type(item)
+        if inner is Size or issubclass(inner, (tuple, list, dict)):
+            known = relations_in(item)
+            if known is not None:
+                return known
     return None
 
 

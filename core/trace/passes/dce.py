@@ -29,9 +29,9 @@ def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = ()) 
     live = set(proxies(outputs)) - known
     kept = []
     for line in reversed(lines):
-        if line.effects or any([p in live for p in line.writes]):
+        if line.effects or not live.isdisjoint(line.writes):
             kept.append(line)
-            live.update([p for p in line.reads if p not in known])
+            live.update([p for p in line.reads if p not in known] if known else line.reads)
     return kept[::-1]
 
 
