@@ -12,7 +12,7 @@ from dovetail.compiler.cache import Cache
 from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.entry import Entry
 from dovetail.compiler.pipeline import ACQUIRE
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, EagerCall
 from dovetail.executors import Executor, blame
 from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.decisions.driver import printed
@@ -107,6 +107,8 @@ def _compiled_function(fn: Callable, cache: Cache) -> Callable:
             run = cache.last if calls < cache.next_trial else cache.run_trial  # cache.last(...) would look for a method first
             result = run(args, kwargs)
             return cache.slow_call(args, kwargs) if type(result) is Miss else result
+        except EagerCall:
+            return fn(*args, **kwargs)
         except Exception as error:
             blame(error)
             raise

@@ -8,6 +8,7 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, Metho
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend import nn_module_tracing
@@ -42,9 +43,11 @@ from dovetail.langs.torch import FACTORIES, REFUSED, SymbolicInt, not_traced
 from dovetail.prims import recorder
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
+    DEVICES,
     FUNCTORCH_MODULE,
     GET_STEP,
     GROUP_TENSORS,
+    TorchDispatchMode,
     function_applied,
     is_profiling,
     notes_module,
@@ -61,6 +64,8 @@ _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does no
 _MODULES = "/torch/nn/modules/"
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
+_MODES = (torch.autograd.graph.saved_tensors_hooks, TorchFunctionMode, TorchDispatchMode)
+_FOLLOWED = ("_set_grad_enabled", "_set_default_dtype", "_set_fwd_grad_enabled", "set_autocast_", "_set_sdp_", "_set_conj", "_set_neg")
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
@@ -75,6 +80,16 @@ def _untraced_transform() -> Unsupported:
         "this part of torch.func is not traced; use torch.func.grad, vjp, jvp, vmap or what is made of these, or apply the transform outside "
         f"the compiled function\n  called at {user_line()}"
     )
+
+
+def _changes_global_state(function: Any) -> bool:
+    """Return whether a function sets something of torch that no part of the program stands for."""
+    name = getattr(function, "__name__", "")
+    return type(function) is BuiltinFunctionType and name.startswith(("set_", "_set_")) and not name.startswith(_FOLLOWED)
+
+
+def _global_state(function: Any) -> EagerCall:
+    return EagerCall(f"{function.__name__}() sets what all of torch depends on; call it outside the compiled function\n  called at {user_line()}")
 
 
 class CallHooks(ValueHooks):
@@ -135,10 +150,12 @@ class CallHooks(ValueHooks):
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
-        if function is torch.autograd.graph.saved_tensors_hooks.__enter__:
+        if function is torch.set_default_device:
+            raise _global_state(function)
+        if function.__name__ == "__enter__" and args and isinstance(args[0], _MODES) and not isinstance(args[0], DEVICES):
             raise EagerCall(
-                "torch.autograd.graph.saved_tensors_hooks inside a compiled function is not traced: what is saved is decided when the function is "
-                f"compiled; open it around the call\n  called at {user_line()}"
+                f"a {type(args[0]).__name__} inside a compiled function is not traced: it changes what the operations do, or what they save; open it "
+                f"around the call\n  called at {user_line()}"
             )
         if notes_module(function):  # once Dynamo was used, it notes each module that is created
             return None
@@ -209,6 +226,8 @@ class CallHooks(ValueHooks):
             created = self._torch(tracker, function, args, {**kwargs, "requires_grad": False})
             return self.autograd.create_leaf(created)
         guard_same(tracker, function)
+        if _changes_global_state(function):
+            raise _global_state(function)
         if getattr(function, "__module__", None) == FUNCTORCH_MODULE:
             raise _untraced_transform()
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from dovetail import prims
 from dovetail.dtypes import DType, bfloat16
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.trials.reference import referees
 from dovetail.frontend.autocast import autocast_off
@@ -51,6 +51,7 @@ class TorchEnvironment(Environment):
         self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
         self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
         self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
+        self.float = torch.get_default_dtype()  # at the start
         self.examples: set[Proxy] = set()  # values of one example of a batch: outside of the function that vmap was applied to they do not exist
 
     def check_escapes(self, values: Iterable[Proxy]) -> None:
@@ -78,6 +79,8 @@ class TorchEnvironment(Environment):
 
     def default_float(self) -> DType:
         self.read.add("default_dtype")
+        if torch.get_default_dtype() is not self.float:
+            raise EagerCall("it sets the default dtype of torch, which operations of the compiled program read when they run")
         return dtype_of(torch.get_default_dtype())
 
     def complex_of(self, dtype: DType) -> DType | None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import options, prims
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.array_hooks import is_traced_array
-from dovetail.frontend.autograd.created_leaves import result_builders
+from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, TracedAutograd
 from dovetail.frontend.call_hooks import KNOWN, STORAGES, CallHooks
 from dovetail.frontend.class_lookup import NULL
@@ -191,6 +191,10 @@ class TorchRecorder(CallHooks):
                 self.trace.relations, self.sizes.of_tensor[proxy] = self.sizes.relations, symbols
                 facts |= {"shape": spec.shape, "strides": spec.strides}
             tracker.guard("tensor", source, facts)
+            if tensor.is_neg() or (spec.dtype.kind == "complex" and tensor.is_conj()):
+                raise EagerCall(f"{source} is conjugated or negated lazily; call .resolve_conj().resolve_neg() of it outside the compiled function")
+            if spec.dtype.kind == "complex":
+                tracker.guard("equal", tracker.sources.call(tracker.sources.attr(source, "is_conj")), False)
             tracker.known[id(proxy)] = proxy, source
         elif (first := tracker.source(proxy)) is not source:
             tracker.guard("same", source, first)
@@ -255,6 +259,8 @@ class TorchRecorder(CallHooks):
 
     def result_builders(self) -> dict[Proxy, Callable[[Any], Any]]:
         """Return what makes arrays, parameters and other leaves of those results of the computation that are such."""
+        if self.autograd.hooks or self.autograd.after or self.autograd.retained:
+            check_hooks_left(self.trace, self.autograd, self.results)
         leaves = result_builders(self.trace, self.autograd, self.results) if self.autograd.leaves or self.autograd.parameters else {}
         return leaves if self.inside is None else leaves | self.inside.builders(self.results)
 

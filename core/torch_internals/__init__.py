@@ -7,10 +7,12 @@ and whoever uses it takes the fallback.  `dovetail doctor` lists them.
 """
 
 from dovetail.torch_internals import around, autograd, collectives, dynamo, guards, modes, modules, operations, tensors, trees
+from dovetail.torch_internals.around import DEVICES as DEVICES
 from dovetail.torch_internals.around import FORWARD_AD as FORWARD_AD
 from dovetail.torch_internals.around import LEVEL as LEVEL
 from dovetail.torch_internals.around import NO_LEVEL as NO_LEVEL
 from dovetail.torch_internals.around import active_mode as active_mode
+from dovetail.torch_internals.around import has_changing_hooks as has_changing_hooks
 from dovetail.torch_internals.around import is_profiling as is_profiling
 from dovetail.torch_internals.around import mode_keys as mode_keys
 from dovetail.torch_internals.autograd import apply_function as apply_function

@@ -51,6 +51,12 @@ PROFILER_ENABLED = Internal(
     fallback="its ranges are missing from profiles",
     probe=lambda enabled: type(enabled()) is bool,
 )
+SAVED_HOOKS = Internal(
+    "torch._C._autograd._top_saved_tensors_default_hooks",
+    purpose="run a compiled function in eager mode under torch.autograd.graph.saved_tensors_hooks that may change values",
+    fallback="such hooks get what the compiled function saves, which is other tensors than in eager mode",
+    probe=lambda top: top(True) is None or len(top(True)) == 2,
+)
 NO_LEVEL = -1  # what forward_ad calls it that no level is open
 FORWARD_AD: dict[str, Any] = vars(forward_ad)
 LEVEL = "_current_level"
@@ -67,8 +73,9 @@ def _nothing() -> None:
 is_profiling = PROFILER_ENABLED.value or _no  # whether a profiler of torch's records what this thread does
 _functions, _dispatches = FUNCTION_MODES.value or _no, DISPATCH_MODES.value or _no
 _level, _tracing = FUNCTORCH_LEVEL.value or _nothing, TRACING_STATE.value or _nothing
+_saved_hooks: Any = SAVED_HOOKS.value or (lambda ignores_tracing: None)
 _stack = resolve("torch.overrides._get_current_function_mode_stack")
-_DEVICES = resolve("torch.utils._device.DeviceContext")  # the mode of torch.set_default_device
+DEVICES: Any = resolve("torch.utils._device.DeviceContext") or ()  # the mode of torch.set_default_device
 
 
 def active_mode() -> str | None:
@@ -91,7 +98,13 @@ def _name_mode() -> str | None:
     if FORWARD_AD.get(LEVEL, NO_LEVEL) != NO_LEVEL:
         return "forward-mode differentiation"
     modes = _stack() if _stack is not None else [None]
-    return "a TorchFunctionMode" if any([type(mode) is not _DEVICES for mode in modes]) else None
+    return "a TorchFunctionMode" if any([type(mode) is not DEVICES for mode in modes]) else None
+
+
+def has_changing_hooks() -> bool:
+    """Return whether the caller has hooks on saved tensors that may change their values: all but those of checkpoints and of torch.autograd.graph."""
+    hooks = _saved_hooks(True)
+    return hooks is not None and getattr(hooks[0], "__module__", None) not in ("torch.utils.checkpoint", "torch.autograd.graph")
 
 
 def mode_keys() -> tuple[int, int] | None:

@@ -185,7 +185,7 @@ def test_numbers_of_numpy_that_compare_oddly():
     assert compiled.cache_info().programs == 3
 
 
-@pytest.mark.parametrize("name", ["args", "kwargs", "tree", "state", "kept", "_", *[f"{letter}{i}" for letter in "tvn" for i in range(12)]])
+@pytest.mark.parametrize("name", ["args", "kwargs", "tree", "state", "kept", "_", "torch", "prims", "dtypes", *[f"{letter}{i}" for letter in "tvn" for i in range(12)]])
 def test_names_of_the_program_do_not_hide_those_that_guards_refer_to(name):
     chosen, other = type(name, (), {}), type("other", (), {})
     holder = [chosen]

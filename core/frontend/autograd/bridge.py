@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import EagerCall
 from dovetail.executors import blame
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.autograd.pullback import Pullback
 from dovetail.frontend.shards import Layout, local_parts, wrapped
-from dovetail.torch_internals import any_autocast, has_storage
+from dovetail.torch_internals import any_autocast, has_changing_hooks, has_storage
 
 TWICE = (
     "the gradient of a compiled function was differentiated, and its backward has no history: {}. Compile a function that takes both gradients "
@@ -35,6 +36,7 @@ class Bridge:
         backward_without: compiles the backward for calls in which the cotangents at these positions, counted among `pulled`, are None.
         backwards: those that are compiled; each takes a list of the saved values and the other cotangents.
         layouts: of the inputs that are DTensors; programs take and return what lies on this rank.
+        saves: whether to raise EagerCall where the caller's hooks may change what a call saves.
         stages: for each stage of gradients but the last the inputs that they belong to; none where the backward returns all at its end.
     """
 
@@ -46,10 +48,13 @@ class Bridge:
     backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
     stages: Sequence[Sequence[int]] = ()
     layouts: Mapping[int, Layout] = field(default_factory=dict)
+    saves: bool = False
     lock: Any = field(default_factory=Lock)
 
     def __call__(self, *inputs: Any) -> tuple:
         """Return the results, with a history."""
+        if self.saves and has_changing_hooks():
+            raise EagerCall("the caller has hooks on saved tensors, which may change what eager mode saves")
         if torch.is_grad_enabled():
             return self.apply(inputs)
         with torch.enable_grad():  # the program switches it on

@@ -1,4 +1,4 @@
-"""Leaves of the autograd graph that a program creates, by `requires_grad_()` or as torch.nn.Parameter, and what is computed from them."""
+"""Leaves of the autograd graph that a program creates, by `requires_grad_()` or as torch.nn.Parameter, what is computed from them, and hooks."""
 
 from __future__ import annotations
 
@@ -62,6 +62,18 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
         if p in autograd.leaves or p in autograd.parameters:
             builders[p] = _leaf(p in autograd.parameters, p in autograd.leaves)
     return builders
+
+
+def check_hooks_left(trace: Trace, autograd: TracedAutograd, results: Collection[Proxy]) -> None:
+    """Raise EagerCall where a backward() outside would run hooks of the program, or keep the gradient of a value that is no leaf."""
+    hooked = [p for p in (*autograd.hooks, *autograd.after) if autograd.hooks.get(p) or autograd.after.get(p)]
+    freed = computed_from(trace, autograd.spent) if autograd.spent else set()
+    followed = {p for p in results if requires_grad(p) and p not in freed}
+    if not computed_from(trace, {*hooked, *autograd.retained} - freed).isdisjoint(followed):
+        raise EagerCall(
+            "the function registers a hook on the gradient of a value that it computes, or calls retain_grad() of it, which a backward() outside of "
+            "the compiled function would follow; call backward() inside, or register it outside"
+        )
 
 
 def _leaf(is_parameter: bool, needs_grad: bool) -> Callable[[torch.Tensor], torch.Tensor]:

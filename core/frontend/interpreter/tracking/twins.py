@@ -43,8 +43,8 @@ def translated(tracker: Any, text: str, table: Any) -> str:
     parts = []
     for character in text:
         try:
-            found = tracker.get_item(table, ord(character))
+            replacement = tracker.get_item(table, ord(character))
         except LookupError:
-            found = character
-        parts.append("" if found is None else chr(found) if isinstance(found, int) else found)
+            replacement = character
+        parts.append("" if replacement is None else chr(replacement) if isinstance(replacement, int) else replacement)
     return "".join(parts)

@@ -130,6 +130,9 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
         return opaque_symbol(func)(*args, **kwargs)  # raises again, with the source location
     except ValueDependent as error:
         raise ValueDependent(str(error), (func, args, kwargs)) from error
+    inexact = [any([x.dtype.inexact for x in _tensors(tree, TensorSpec)]) for tree in (run.specs, specs)]
+    if inexact == [True, False]:
+        trace.environment.default_float()  # the dtype of the result may depend on it
     is_tensors = run.result is None or isinstance(run.result, (torch.Tensor, tuple, list))
     if func in NAMED and (not is_tensors or any([x is not None and not isinstance(x, torch.Tensor) for x in leaves(run.result)])):
         raise not_traced(func, "it is opaque and returns other values than tensors, which would become constants; return tensors")

@@ -1,0 +1,210 @@
+"""Programs that do what no compiled program repeats run in eager mode at every call: hooks that outlive the call, modes, global settings, __del__."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from agreement import same
+from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import dovetail
+
+FACTOR, SEEN = [3.0], []
+
+
+def hooked(x):
+    y = x * 2
+    y.register_hook(lambda g: g * FACTOR[0])
+    return y.sum()
+
+
+def retained(x):
+    y = x * 2
+    y.retain_grad()
+    SEEN[:] = [y]
+    return y.sum()
+
+
+def unhooked(x):
+    y = x * 2
+    y.register_hook(lambda g: g * FACTOR[0]).remove()
+    return y.sum()
+
+
+def followed_inside(x):
+    leaf = x.detach().requires_grad_()
+    y = leaf * 2
+    y.register_hook(lambda g: g * FACTOR[0])
+    return x.sum() * torch.autograd.grad(y.sum(), leaf)[0].sum()
+
+
+def noted(x):
+    w = torch.ones(3, requires_grad=True)
+    w.register_post_accumulate_grad_hook(lambda p: SEEN.append(p.grad.clone()))
+    return (w * x).sum()
+
+
+@pytest.mark.parametrize("program", [hooked, retained, unhooked, followed_inside, noted])
+def test_hooks_that_a_program_registers_are_followed(program):
+    def results(function):
+        x = torch.ones(3, requires_grad=True)
+        SEEN.clear()
+        function(x).backward()
+        return x.grad, [t if t.is_leaf else t.grad for t in SEEN]
+
+    compiled = dovetail.jit(program)
+    for factor in (3.0, 5.0, 5.0):
+        FACTOR[0] = factor
+        same(results(compiled), results(program))
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["first call", "warm"])
+def test_hooks_around_that_change_what_is_saved_get_what_eager_mode_saves(warm):
+    def program(x):
+        return torch.sin(x) * x
+
+    def gradient(function):
+        x = torch.ones(3, requires_grad=True)
+        with saved_tensors_hooks(lambda t: t * 2, lambda t: t + 1):
+            y = function(x)
+        y.sum().backward()
+        return x.grad
+
+    compiled = dovetail.jit(program)
+    if warm:
+        compiled(torch.ones(3, requires_grad=True))
+    same(gradient(compiled), gradient(program))
+
+
+def test_checkpoints_run_the_compiled_program():
+    compiled = dovetail.jit(lambda x: torch.sin(x) * x)
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        torch.utils.checkpoint.checkpoint(compiled, x, use_reentrant=False).sum().backward()
+    assert compiled.cache_info().hits >= 3
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        return result * 2 if function is torch.sin else result
+
+
+class Counting(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        SEEN.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [Doubling, Counting])
+def test_modes_that_a_program_opens_are_honoured(mode):
+    def program(x):
+        with mode():
+            return torch.sin(x)
+
+    def results(function):
+        SEEN.clear()
+        return function(torch.ones(3)), list(SEEN)
+
+    compiled = dovetail.jit(program)
+    for _ in range(2):
+        same(results(compiled), results(program))
+
+
+@pytest.mark.parametrize("executors", [None, ["torch"]])
+def test_a_mode_around_a_call_with_many_tensors(executors):
+    compiled = dovetail.jit(lambda *tensors: sum(map(torch.sin, tensors)), executors=executors)
+    tensors = [torch.ones(2) for _ in range(12)]
+    compiled(*tensors)
+    with Doubling():
+        torch.testing.assert_close(compiled(*tensors), 24 * torch.ones(2).sin())
+
+
+def with_default_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    y, z = torch.ones(2), torch.hann_window(4)
+    torch.set_default_dtype(torch.float32)
+    return y, z, torch.ones(2) + x
+
+
+def with_default_device(x):
+    torch.set_default_device("meta")
+    y = torch.ones(2).device.type
+    torch.set_default_device(None)
+    return y, torch.ones(2) + x
+
+
+def with_deterministic_algorithms(x):
+    torch.use_deterministic_algorithms(True)
+    inside = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)
+    return x + 1, inside, torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("program", [with_default_dtype, with_default_device, with_deterministic_algorithms])
+def test_global_settings_that_a_program_changes_and_restores(program):
+    compiled = dovetail.jit(program)
+    for _ in range(2):
+        same(compiled(torch.ones(2)), program(torch.ones(2)))
+
+
+def test_a_setting_that_a_program_leaves_changed_is_changed_at_every_call():
+    def program(x):
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(1)
+        return x + 1
+
+    compiled, before = dovetail.jit(program), torch.get_num_threads()
+    try:
+        for _ in range(3):
+            torch.set_num_threads(2)
+            compiled(torch.ones(2))
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_windows_follow_the_default_dtype():
+    def program():
+        return torch.hann_window(4), torch.fft.fftfreq(4), torch.linspace(0, 1, 3)
+
+    compiled = dovetail.jit(program)
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            same(compiled(), program())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+class Dropped:
+    def __del__(self):
+        SEEN.append("dropped")
+
+
+def test_objects_are_dropped_at_every_call():
+    def program(x):
+        thing = Dropped()
+        del thing
+        return x + 1
+
+    compiled = dovetail.jit(program)
+    SEEN.clear()
+    for calls in (1, 2, 3):
+        compiled(torch.ones(2))
+        assert ["dropped"] * calls == SEEN
+
+
+@pytest.mark.parametrize("program", [lambda x: (x.is_conj(), x * 2), lambda x: x.imag, torch.view_as_real])
+def test_tensors_that_are_conjugated_lazily(program):
+    compiled, x = dovetail.jit(program), torch.tensor([1 + 2j, 3 - 1j])
+    for given in (x, x.conj(), x):
+        if program is torch.view_as_real and given.is_conj():
+            with pytest.raises(RuntimeError, match="unresolved conjugated"):
+                compiled(given)
+            continue
+        same(compiled(given), program(given))
+    negative = x.conj().imag
+    assert dovetail.jit(lambda x: x.is_neg())(negative) == negative.is_neg()
