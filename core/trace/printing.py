@@ -89,7 +89,8 @@ class Scope:
             word = word if isinstance(word, str) else type(value).__name__.lower()
             word = "function" if word == "<lambda>" else identifier(word)
             word = f"object_{word}" if _LOCAL.fullmatch(word) else word
-            free = (n for n in self._names.setdefault(word, _numbered(word)) if n not in self.globals and n not in ROOTS and getattr(builtins, n, value) is value)
+            numbered = self._names.setdefault(word, _numbered(word))
+            free = (n for n in numbered if n not in self.globals and n not in ROOTS and getattr(builtins, n, value) is value)
             name = self._objects[id(value)] = next(free)
             self.globals[name] = value
         return name

@@ -185,7 +185,10 @@ def test_numbers_of_numpy_that_compare_oddly():
     assert compiled.cache_info().programs == 3
 
 
-@pytest.mark.parametrize("name", ["args", "kwargs", "tree", "state", "kept", "_", "torch", "prims", "dtypes", *[f"{letter}{i}" for letter in "tvn" for i in range(12)]])
+NAMES = ["args", "kwargs", "tree", "state", "kept", "_", "torch", "prims", "dtypes", *[f"{letter}{i}" for letter in "tvn" for i in range(12)]]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_names_of_the_program_do_not_hide_those_that_guards_refer_to(name):
     chosen, other = type(name, (), {}), type("other", (), {})
     holder = [chosen]
@@ -214,3 +217,82 @@ def test_attributes_of_exceptions_are_read_through_their_class():
     compiled = dovetail.jit(program)
     for n in (2, 2, 5):
         same(compiled(X, n), program(X, n))
+
+
+def identical(x):
+    return x
+
+
+def nested_partial(held):
+    return functools.partial(identical, functools.partial(identical, held))
+
+
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "reduce": lambda value: value.__reduce__(),
+    "call of a copy": lambda value: copy.copy(value)(),
+    "is shared": lambda value: copy.copy(value).args[0] is value.args[0],
+}
+
+
+@pytest.mark.parametrize("make", [functools.partial(functools.partial, identical), nested_partial], ids=["partial", "nested"])
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_partials_hold_what_they_hold_now(make, name):
+    def program(x, value):
+        return x + 1, repr(COPIES[name](value))
+
+    held = {"k": collections.OrderedDict(a=1)}
+    value = make(held)
+    compiled = dovetail.jit(program)
+    same(compiled(X, value), program(X, value))
+    held["k"]["b"] = 2
+    same(compiled(X, value), program(X, value))
+
+
+class Stateful:
+    def __init__(self):
+        self.items = [1]
+
+
+@pytest.mark.parametrize("name", ["__getstate__", "__dir__", "__reduce__"])
+def test_methods_in_c_that_read_an_object_are_called_again(name):
+    def program(x, value):
+        content = getattr(value, name)()
+        return x * len([n for n in content if not str(n).startswith("_")]) + len(repr(content))
+
+    value = ValueError([1]) if name == "__reduce__" else Stateful()
+    compiled = dovetail.jit(program)
+    same(compiled(X, value), program(X, value))
+    (value.args[0] if name == "__reduce__" else value.items).append(300)
+    value.more = 2
+    same(compiled(X, value), program(X, value))
+
+
+HOLDERS = {
+    "partial": lambda held: functools.partial(identical, held),
+    "nested partial": lambda held: functools.partial(identical, k=functools.partial(identical, held)),
+    "exception": lambda held: ValueError(held),
+    "exception with two": lambda held: KeyError(held, 1),
+    "list": lambda held: [held],
+    "deque": lambda held: collections.deque([held]),
+    "values": lambda held: {"k": held}.values(),
+    "items": lambda held: {"k": held}.items(),
+    "group": lambda held: ExceptionGroup("g", [ValueError(held)]),
+    "named tuple": lambda held: collections.namedtuple("Named", "k")(held),
+    "slice": lambda held: slice(held),
+    "namespace": lambda held: __import__("types").SimpleNamespace(k=held),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_holders_that_a_program_creates_are_written_out_with_what_they_hold_now(name):
+    def program(x, held):
+        holder = HOLDERS[name](held)
+        return x, repr(holder), str(holder), f"{holder}", "%r" % (holder,)  # noqa: UP031
+
+    held = {"k": [1]}
+    compiled = dovetail.jit(program)
+    same(compiled(X, held), program(X, held))
+    held["k"].append(2)
+    same(compiled(X, held), program(X, held))

@@ -8,7 +8,7 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import reduce
+from functools import partial, reduce
 from itertools import repeat
 from string import Formatter
 from types import (
@@ -34,7 +34,7 @@ from dovetail.frontend.interpreter.tracking.choices import MODELS, picked
 from dovetail.frontend.interpreter.tracking.constructing import check_created, check_lifetime
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
-from dovetail.frontend.interpreter.tracking.copying import reduced
+from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
@@ -126,6 +126,8 @@ class Calls:
                     return translated(self, function.__self__, args[0])
             if function.__name__ == "__reduce_ex__" and lookup(type(function.__self__), "__reduce_ex__") is object.__reduce_ex__:
                 return reduced(self, function.__self__, *args)
+            if function.__name__ in STATES and not args and self.source(function.__self__) is not None and not isinstance(function.__self__, type):
+                return STATES[function.__name__](self, function.__self__)
             if isinstance(function.__self__, ContextVar) and not kwargs and function.__name__ in CONTEXT:
                 return CONTEXT[function.__name__](self, function.__self__, *args)
             if function.__name__ == "__get__" and isinstance(function.__self__, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
@@ -151,6 +153,9 @@ class Calls:
             self.read_by_c(owner)
         self.hashing(function, args)
         self.recorder.native(self, function, args, kwargs)
+        if function.__name__ == "__setstate__" and isinstance(owner, partial) and args and isinstance(args[0], tuple):
+            args = [tuple(map(self.shallow, self.raw_iter(args[0])))]  # it shares what it holds with the object that it copies
+            return super().call_native(function, args, kwargs, frame)
         args, kwargs = self._for_native(function, rule, args, kwargs)
         try:
             result = super().call_native(function, args, kwargs, frame)

@@ -14,7 +14,8 @@ def reduced(tracker: Any, value: Any, protocol: Any = 0) -> Any:
     if method is not None:
         return tracker.call_function(method, [value], {})
     if protocol < 2 or lookup(type(value), "__reduce__") is not object.__reduce__:
-        return value.__reduce_ex__(protocol)
+        outside = tracker.source(value) is not None and lookup(type(value), "__reduce__") is not object.__reduce__
+        return _read(tracker, value, "__reduce__") if outside else value.__reduce_ex__(protocol)
     tracker.outside(value)
     args: tuple = ()
     if (method := tracker.method(value, "__getnewargs__")) is not None:
@@ -43,3 +44,16 @@ def _slot(tracker: Any, value: Any, name: str) -> Any:
         return tracker.load_attr(value, name)
     except AttributeError:
         return NULL
+
+
+def _read(tracker: Any, value: Any, name: str) -> Any:
+    """Return what a method in C without arguments reads of an outside object: it is called again at every call of the compiled function."""
+    source = tracker.outside(value)
+    return tracker.reach(getattr(value, name)(), tracker.sources.call(tracker.sources.attr(source, name)))
+
+
+STATES = {
+    "__reduce__": lambda tracker, value: _read(tracker, value, "__reduce__"),
+    "__getstate__": _state,
+    "__dir__": lambda tracker, value: _read(tracker, value, "__dir__"),
+}

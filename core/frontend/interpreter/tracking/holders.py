@@ -52,10 +52,15 @@ def held_in(value: Any, methods: Collection[str]) -> Any:
     return _first(value, methods, {id(value)}) if isinstance(value, _KINDS) else None
 
 
+def parts_of(value: Any) -> Iterable[Any]:
+    """Return what an object of a class in C holds and C code reads; nothing for other objects."""
+    parts = next((parts for kind, parts in _PARTS.items() if isinstance(value, kind)), None)
+    return () if parts is None else parts(value)
+
+
 def _first(value: Any, methods: Collection[str], seen: set[int]) -> Any:
     """Return the first object in `value` with one of the methods in Python, None where there is none."""
-    parts = next(parts for kind, parts in _PARTS.items() if isinstance(value, kind))
-    for part in parts(value):
+    for part in parts_of(value):
         if isinstance(part, _OPAQUE) or id(part) in seen:
             continue
         seen.add(id(part))

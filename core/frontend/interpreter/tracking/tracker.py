@@ -30,7 +30,7 @@ from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_foreign_memory, is_member
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like, keys_of
 from dovetail.frontend.interpreter.tracking.effects import Effects
-from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held, held_in
+from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held, held_in, parts_of
 from dovetail.frontend.interpreter.tracking.holding_mirrors import holding_mirrors
 from dovetail.frontend.interpreter.tracking.imports import Imports
 from dovetail.frontend.interpreter.tracking.lacking import class_guards
@@ -71,6 +71,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
+        self.reading: set[int] = set()  # ids of objects whose parts are being guarded
         self.exact = False  # whether ints that are reached stay ints, since C code reads them by itself
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace created, globals of `exec`: nothing outside refers to them
 
@@ -330,6 +331,8 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             if (source := self.source(value)) is not None:
                 self.load_attr(value, "args")
                 self.reach_whole(value.args, self.sources.attr(source, "args"), mirrored=True)
+            else:
+                self._read_parts(value)
             return self._checked(value, TEXT)
         if kind in self.atoms or isinstance(value, _UNMIRRORED):
             return value
@@ -350,6 +353,8 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
     def _read_whole(self, value: Any) -> None:
         """Guard an outside object of a class in C that C code reads: by its parts where they are known, else by its identity."""
         source = self.source(value)
+        if source is None:
+            self._read_parts(value)
         if source is None or self.recorder.is_tensor(value) or is_constant(value):
             return
         if isinstance(value, MethodType):
@@ -362,6 +367,17 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             self.check_settled(value, "__next__")
         elif source.kind != "const" and not type(value).__flags__ & HEAP:
             self.guard("is", source, value)
+
+    def _read_parts(self, value: Any) -> None:
+        """Guard what an object that the trace created holds, which may be from outside."""
+        if id(value) in self.reading:
+            return
+        self.reading.add(id(value))
+        try:
+            for part in parts_of(value):
+                self.plain(part, mirrored=True)
+        finally:
+            self.reading.discard(id(value))
 
     def guard_decimals(self) -> None:
         """Guard precision, rounding and traps as they are at the call: all arithmetic of decimal reads them."""
