@@ -126,6 +126,10 @@ class TorchRecorder(CallHooks):
     def is_module(self, value: Any) -> bool:
         return is_module_class(type(value))
 
+    def is_element_type(self, value: Any) -> bool:
+        numpy = sys.modules.get("numpy")
+        return numpy is not None and isinstance(value, numpy.dtype) and value.fields is None and not value.hasobject
+
     def is_buffer(self, value: Any) -> bool:
         numpy = sys.modules.get("numpy")
         return numpy is not None and isinstance(value, numpy.ndarray)
@@ -324,6 +328,10 @@ class TorchRecorder(CallHooks):
 
     def content(self, tracker: Tracker, value: Any, source: Source) -> None:
         """Guard an array or scalar of NumPy's by its content: whatever is computed from it becomes a constant."""
+        if self.is_element_type(value):
+            tracker.guard("type", source, type(value))
+            tracker.guard("equal", tracker.sources.attr(source, "str"), value.str)
+            return
         numpy = sys.modules.get("numpy")
         if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
             return

@@ -296,3 +296,13 @@ def test_holders_that_a_program_creates_are_written_out_with_what_they_hold_now(
     same(compiled(X, held), program(X, held))
     held["k"].append(2)
     same(compiled(X, held), program(X, held))
+
+
+@pytest.mark.parametrize("values", [[numpy.str_("a"), numpy.str_("ab")], [numpy.bytes_(b"a"), numpy.bytes_(b"abc")]], ids=["text", "bytes"])
+def test_element_types_are_guarded_by_their_names(values):
+    def program(x, value):
+        return x, str(value.dtype)
+
+    compiled = dovetail.jit(program)
+    for value in (values[0], values[0], values[1]):
+        same(compiled(X, value), program(X, value))

@@ -50,6 +50,10 @@ class Recorder:
         """Return the source of the object that a result has to be, None for a result of the computation."""
         return None
 
+    def is_element_type(self, value: Any) -> bool:
+        """Return whether a value is an element type that is guarded by its name: NumPy makes a new one at each access."""
+        return False
+
     def is_buffer(self, value: Any) -> bool:
         """Return whether `value` holds data in C that a caller may write to, so that every call returns a copy of its own."""
         return False

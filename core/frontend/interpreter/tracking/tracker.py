@@ -355,7 +355,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         source = self.source(value)
         if source is None:
             self._read_parts(value)
-        if source is None or self.recorder.is_tensor(value) or is_constant(value):
+        if source is None or self.recorder.is_tensor(value) or is_constant(value) or self.recorder.is_element_type(value):
             return
         if isinstance(value, MethodType):
             self._bound_outside(value)
