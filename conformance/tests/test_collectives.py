@@ -51,7 +51,7 @@ def test_an_executor_of_this_process_alone_is_not_run() -> None:
 
     (row,) = [row for row in report if row.check == "claims"]
     assert (row.state, report.failures) == ("not-run", [])
-    assert "pass the executor's name, or file.py:name" in row.message
+    assert "pass its name, or file.py:name" in row.message
 
 
 @pytest.mark.slow

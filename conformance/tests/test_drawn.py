@@ -19,7 +19,7 @@ WRONG = {
     "NaN": (UNIFORM, EVEN * float("nan"), "lies outside"),
     "another mean": (UNIFORM, EVEN * 0.4, "the mean of 50 numbers is 0.2"),
     "all alike": (UNIFORM, torch.full((50,), 0.5), "the standard deviation of 50 numbers is 0"),
-    "no whole number": (Drawn((2,), whole=True), torch.tensor([1.0, 0.5]), "0.5 is no whole number"),
+    "no whole number": (Drawn((2,), whole=True), torch.tensor([1.0, 0.5]), "0.5 is not a whole number"),
     "parts of another variance": (Drawn((50,), mean=0.0, std=0.2), torch.complex(EVEN - 0.5, EVEN - 0.5) * 3, "standard deviation of 100 numbers"),
 }
 
