@@ -21,6 +21,7 @@ class TracedValueError(DovetailError, TypeError):
     def __init__(self, message: str, proxy: object = None):
         super().__init__(message)
         self.proxy = proxy  # the traced value, where it is known
+        self.question = "__index__"  # the method that asks for it where an operation takes it as a number
 
 
 class Unsupported(DovetailError, NotImplementedError):

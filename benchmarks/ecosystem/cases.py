@@ -32,7 +32,7 @@ class Case:
     loss: Callable[[Any], Any] | None = None
     method: str = ""
     relative: float = 1e-4  # what results may differ by, as a share of the largest element; autocast to bf16 needs more
-    seconds: float = 600.0  # a case that takes longer is stopped
+    seconds: float = 1800.0  # a case that takes longer is stopped
 
 
 @dataclass

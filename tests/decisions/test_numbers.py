@@ -112,6 +112,23 @@ def test_numbers_are_rounded_by_the_program():
         fn(torch.full((2,), math.inf))
 
 
+def test_a_tensor_stands_for_a_number_that_an_operation_takes():
+    ends = torch.tensor([0.5, 2.0])
+
+    def drawn(x):
+        crop = torch.empty(1).uniform_(ends[0], ends[1]).item()
+        return x * crop, torch.empty(2).normal_(ends[0], ends[1]), torch.clamp(x, ends[0], ends[1])
+
+    fn = compiled(drawn)
+    for seed in range(4):
+        x = torch.randn(3)
+        torch.manual_seed(seed)
+        ours = fn(x)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(ours, drawn(x))
+    assert fn.cache_info() == (3, 1, 1) and graph_of(fn).eager_calls == 0
+
+
 def test_masks_that_are_assigned_and_classes_that_are_counted():
     def scattered(x):
         picked = x > 0

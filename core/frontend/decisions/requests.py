@@ -297,7 +297,7 @@ class Requester(Machinery):
                 if needed is None:
                     raise
             except TracedValueError as error:
-                needed = self.needed(error, args, kwargs)
+                needed, question = self.needed(error, args, kwargs), error.question
                 if needed is None or not before.can_return():
                     raise
             before.drop_lines()
@@ -306,7 +306,7 @@ class Requester(Machinery):
             if sizes and _is_whole(needed):
                 value = self.size(needed)
             else:
-                value = self.number(needed) if isinstance(needed, NumberProxy) else self._of_tensor(needed, "__index__")
+                value = self.number(needed) if isinstance(needed, NumberProxy) else self._of_tensor(needed, question)
             args, kwargs = mapped(lambda x, old=needed, new=value: new if x is old else x, (args, kwargs))
 
     def needed(self, error: TracedValueError, args: Sequence[Any], kwargs: dict) -> Proxy | None:

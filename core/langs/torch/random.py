@@ -15,7 +15,7 @@ from dovetail.errors import Unsupported, require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import device_of, dtype_of, placed
 from dovetail.langs.torch.binding.opaque import opaque
-from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsymbol
+from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, needs_number, torchsymbol
 from dovetail.langs.torch.creation import plain, sizes
 from dovetail.langs.torch.memory import formatted
 from dovetail.prims import TensorSpec
@@ -274,6 +274,8 @@ def _ends_of(name: str, x: Any, args: tuple, kwargs: dict[str, Any], defaults: t
     """Return by position the arguments whose names are Python keywords."""
     generator = kwargs.pop("generator", None)
     values = [args[i] if i < len(args) else kwargs.pop(n, default) for i, (n, default) in enumerate(zip(names, defaults, strict=True))]
+    for tensor in [value for value in values if isinstance(value, TensorProxy)]:
+        needs_number(tensor)
     require(len(args) <= len(names) and not kwargs, "{}() got arguments that it does not take: {} {}", name, args, kwargs, error=TypeError)
     while values and values[-1] == defaults[len(values) - 1]:
         values.pop()

@@ -19,6 +19,7 @@ from dovetail.prims import SYMBOLS, Symbol, Tag, recorder
 from dovetail.prims.op import register
 from dovetail.prims.sizes import Size, same_shape
 from dovetail.trace import NumberProxy, TensorProxy
+from dovetail.trace.proxies import no_value
 
 Tensor = TensorProxy
 Number = bool | int | float | complex
@@ -164,8 +165,17 @@ def write(x: TensorProxy, value: TensorProxy) -> None:
 
 
 def wrong_type(function: str, parameter: str, expected: str, value: Any) -> None:
-    """Raise eager's TypeError for an argument of the wrong type."""
+    """Raise eager's TypeError for an argument of the wrong type; a tensor without dimensions stands for its number, which is needed then."""
+    if expected == "Number" and isinstance(value, TensorProxy) and not value.spec.shape:
+        needs_number(value)
     require(False, "{}(): argument '{}' must be {}, not {}", function, parameter, expected, type(value).__name__, error=TypeError)
+
+
+def needs_number(tensor: TensorProxy) -> None:
+    """Raise for an operation that takes the number in a tensor without dimensions."""
+    error = no_value(tensor)
+    error.question = "__float__" if tensor.spec.dtype.kind == "float" else "__index__"
+    raise error
 
 
 def numpy_number(function: str, parameter: str, expected: str, value: Any) -> Any:
