@@ -159,7 +159,7 @@ def test_an_argument_that_is_read_late_and_one_whose_size_is_needed_as_an_int():
 
 @pytest.mark.parametrize("grad", [False, True])
 def test_32_random_programs_with_late_sizes(grad):
-    for seed in range(3):
+    for seed in (*range(3), 119):  # 119 reads a tensor behind a decision, whose shape changes between calls
         assert (text := difference(seed, grad, sizes=True, shapes=bool(seed % 2))) is None, text
 
 

@@ -346,6 +346,13 @@ class Session(DifferentiatingRequester):
         self.graph.keeps_all = True  # code that cannot be looked into holds values: from now on decisions keep all
         raise self.graph.start_over()
 
+    def foreign(self, target: Decision) -> Iterator[tuple[Source, Proxy]]:
+        """Yield the tensors that `target` read in another exploration, whose guards have sources of their own, under new names."""
+        mine = {source for source, _ in self.recorder.sources}
+        for source, p in target.inputs.values():
+            if source not in mine and isinstance(p, TensorProxy):
+                yield source, TensorProxy(f"v{next(self.trace.names)}", p.spec)
+
     def check(self, edge: Edge, source: Decision, target: Decision | Leaf, sources: Sequence[Source]) -> bool:
         """Give an edge the guards and inputs that its target has and its source lacks; return whether they hold in this call."""
         guards, inputs = self.guards(), self.known_inputs()
@@ -360,7 +367,8 @@ class Session(DifferentiatingRequester):
         more = [guard for guard in source.guards.values() if guard.source.kind == "arg"] + more  # so that an executor may check all in its own code
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
         distinct = self.recorder.autograd.changed() if self.only_root else ()
-        edge.prologue = prologue(more, list(tensors.values()), sources, trace, run=_inputs, changing=changing, distinct=distinct, sizes=sizes)
+        readable = [*tensors.values(), *(self.foreign(target) if isinstance(target, Decision) else ())]
+        edge.prologue = prologue(more, readable, sources, trace, run=_inputs, changing=changing, distinct=distinct, sizes=sizes)
         if not self.only_root:  # the modes around the call are those that the root has checked
             edge.prologue.lines = [line for line in edge.prologue.lines if line.symbol is not prims.check_modes]
         edge.check, edge.slots = self.graph.compiler.prologue(edge.prologue), list(tensors)
