@@ -15,6 +15,7 @@ from torch import nn
 import dovetail
 
 ROUNDS = 15
+PLAIN = "without selects"
 PEERS = {"breaks, eager kernels": "eager", "breaks, compiled": "inductor"}  # backends of torch.compile
 
 
@@ -102,11 +103,13 @@ def compared(title: str, fn: Callable, calls: Sequence[tuple]) -> tuple[dict[str
     """Return the seconds of each subject, and its share of eager mode's: the median of the ratios within a round."""
     torch.compiler.reset()
     subjects = {"eager": fn, "dovetail": dovetail.jit(fn, decisions="graph")}
+    subjects[PLAIN] = dovetail.jit(fn, decisions="graph")
     subjects |= {name: torch.compile(fn, backend=backend) for name, backend in PEERS.items()}
     for subject in subjects.values():
-        for _ in range(3):
-            for args in calls:
-                torch.testing.assert_close(subject(*args), fn(*args))
+        with dovetail.use(selects="never" if subject is subjects[PLAIN] else "measured"):
+            for _ in range(3):
+                for args in calls:
+                    torch.testing.assert_close(subject(*args), fn(*args))
     times = max(1, int(0.01 / spent(fn, calls, 3)))
     rounds: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in progress(range(ROUNDS), title):
@@ -128,7 +131,7 @@ def main() -> Iterator[Costs]:
             others = [f"{span(seconds[name])}, {ratios[name]:.2f}x" for name in seconds if name != "eager"]
             rows.append((title, span(seconds["eager"]), *others))
     how = f"Processor time of a warm call on one thread, the least of {ROUNDS} rounds; the factor is the median within a round, of eager mode's time."
-    yield Costs("decision_cost", "Functions that need values", how, ("", "eager", "dovetail", *PEERS), rows, figures)
+    yield Costs("decision_cost", "Functions that need values", how, ("", "eager", "dovetail", PLAIN, *PEERS), rows, figures)
 
 
 if __name__ == "__main__":

@@ -390,6 +390,13 @@ OUTCOME_LIMIT = Option(
     count,
     example="outcome_limit = 32",
 )
+SELECTS = Option(
+    "DOVETAIL_SELECTS",
+    "measured",
+    "Whether both outcomes of a condition may be computed, so that no value is read: `measured`, where that was faster for a call; `never`.",
+    one_of("measured", "never"),
+    example='selects = "never"',
+)
 DYNAMIC = Option(
     "DOVETAIL_DYNAMIC",
     "automatic",
@@ -433,6 +440,7 @@ OPTIONS: tuple[Option, ...] = (
         DECISIONS,
         DECISION_LIMIT,
         OUTCOME_LIMIT,
+        SELECTS,
         DYNAMIC,
         UNKNOWN_C_CODE,
         CONFIG,

@@ -31,7 +31,7 @@ class Generators:
 
     def note(self, lines: Iterable[BoundSymbol]) -> str | None:
         """Remember the devices that lines draw on; return why a call could not start again after they have run, None where it could."""
-        for line in _effects(lines):
+        for line in effects(lines):
             if line.symbol is prims.item:
                 continue
             if Tag.RANDOM not in line.symbol.tags:
@@ -99,11 +99,12 @@ def _read(device: Any) -> torch.Tensor:
     return torch.default_generator.get_state() if device.type == "cpu" else torch.cuda.get_rng_state(device.index or 0)
 
 
-def _effects(lines: Iterable[BoundSymbol]) -> Iterable[BoundSymbol]:
+def effects(lines: Iterable[BoundSymbol]) -> Iterable[BoundSymbol]:
+    """Yield the lines, and parts of lines, that do more than compute their results."""
     for line in lines:
         if line.symbol.path.startswith("untraced") or line.symbol.module == "dist":  # of the user, or of all ranks
             yield line
         elif line.body:
-            yield from _effects(line.body)
+            yield from effects(line.body)
         elif line.effects:
             yield line

@@ -14,6 +14,8 @@ from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.driver import Drive, GoEager, Restart, drive
 from dovetail.frontend.decisions.generators import Generators, States
 from dovetail.frontend.decisions.late_sizes import History, Place
+from dovetail.frontend.decisions.segments import text_of
+from dovetail.frontend.decisions.selects import is_joinable, replacement
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory
@@ -110,7 +112,7 @@ class Decision:
 
 @dataclass(eq=False)
 class Leaf:
-    """The end of a path: `finish(inputs, values, objects)` returns the result after it has done the writes."""
+    """The end of paths: `finish(inputs, values, objects)` returns the result after it has done the writes."""
 
     finish: Callable[[dict[int, Any], tuple, tuple], Any]
     steps: Sequence[Trace] = ()
@@ -132,6 +134,9 @@ class Edge:
         count: how often it was taken.
         eager: why calls run eagerly from here on; None where they do not.
         conditions: what it assumes of sizes, as text, and as expressions over the values that arrive at its source.
+        selects: the decisions on the way that it computes both outcomes of.
+        before: the edge whose place it took by that; None where it took none.
+        tried: whether it was asked if it could do so for those that follow.
     """
 
     check: Callable[[tuple, dict], Any] | None = None
@@ -145,6 +150,9 @@ class Edge:
     count: int = 0
     eager: str | None = None
     conditions: Mapping[str, str] = field(default_factory=dict)
+    selects: Sequence[Decision] = ()
+    before: Edge | None = None
+    tried: bool = False
     fits: Callable[[tuple], bool] | None = field(default=None, repr=False)
     advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
 
@@ -232,6 +240,8 @@ class Graph:
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
         self.programs: dict[Any, Segment] = {}
+        self.leaves: dict[Any, Leaf] = {}  # what an end does -> the end that several paths share
+        self.selecting = False  # whether the call at hand tries which conditions may be computed on both outcomes
 
     @property
     def root(self) -> Edge:
@@ -323,6 +333,7 @@ class Graph:
         if self.driver is not None:
             return self.driver if self.driver_root is root else None
         self.calm += 1
+        self.selecting = self.calm == _CALM and options.SELECTS.read() == "measured"
         if self.calm > _CALM and self.lock.acquire(blocking=False):
             try:
                 if self.origin.edges and self.root is root:
@@ -334,6 +345,8 @@ class Graph:
     def _stepped(self, edge: Edge, values: tuple, inputs: dict[int, Any], objects: tuple, args: tuple, kwargs: dict) -> tuple:
         """Follow a call edge by edge; return what a driver does."""
         while edge.eager is None:
+            if self.selecting and not edge.tried and is_joinable(edge.target):
+                self.select(edge, values, inputs)
             target = edge.target
             try:
                 values = edge.advance(values, inputs)
@@ -351,6 +364,38 @@ class Graph:
                 return None, target, outcome, values
             edge, objects = following
         return edge, values, objects
+
+    def select(self, edge: Edge, values: tuple, inputs: dict[int, Any]) -> None:
+        """Let later calls compute both outcomes of the conditions behind an edge, where that is faster for the values of this one."""
+        with self.lock:
+            edge.tried = True
+            if (new := replacement(edge, values, inputs, self.select_program)) is not None:
+                self.exchange({edge: new})
+                for each in [each for decision in new.selects for edges in decision.edges.values() for each in edges]:
+                    each.tried = True
+
+    def select_program(self, trace: Trace) -> Segment:
+        """Return a program with selects, compiled."""
+        key = "selects", text_of(trace, ())
+        if key not in self.programs:
+            self.programs[key] = self.compiler.segment(trace, trace, (), ())
+        return self.programs[key]
+
+    def exchange(self, edges: Mapping[Edge, Edge]) -> None:
+        """Put edges in the place of others."""
+        for decision in (self.origin, *self.decisions):
+            for outcome, alternatives in decision.edges.items():
+                if any([each in edges for each in alternatives]):
+                    decision.edges = decision.edges | {outcome: tuple([edges.get(each, each) for each in alternatives])}
+
+    def unselect(self) -> None:
+        """Let all conditions be decisions again: what is known behind them has changed."""
+        edges = [each for decision in (self.origin, *self.decisions) for alternatives in decision.edges.values() for each in alternatives]
+        for each in edges:
+            each.tried = False
+            if each.before is not None:
+                each.before.count, each.before.tried = each.count, False
+        self.exchange({each: each.before for each in edges if each.before is not None})
 
     def follow(self, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple[Edge, tuple] | None:
         """Return the edge that fits this call, and the objects that it read; None where there is none yet."""
@@ -409,6 +454,7 @@ class Graph:
     def connect(self, decision: Decision, outcome: Any, edge: Edge) -> None:
         """Publish an edge; calls that walk at the same time see the edges from before, or all."""
         decision.edges = decision.edges | {outcome: (*decision.edges.get(outcome, ()), edge)}
+        self.unselect()
         self.driver, self.calm = None, 0
 
     def warn(self, why: str) -> None:

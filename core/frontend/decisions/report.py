@@ -8,6 +8,7 @@ from dataclasses import replace
 from dovetail.executors.reports.explain import DecisionRow, OutcomeRow
 from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, describe
+from dovetail.frontend.decisions.selects import reasons
 from dovetail.trace import Trace
 
 
@@ -33,7 +34,9 @@ def _outcome(decision: Decision, outcome: object, edge: Edge, names: dict[int, s
     end = isinstance(edge.target, Leaf)
     target = "return" if end else names.get(id(edge.target), "another graph")
     back = not end and order.get(id(edge.target), 0) <= order.get(id(decision), -1)
-    guards = tuple([line.kwargs["miss"].reason for line in edge.prologue.lines if "miss" in line.kwargs]) if edge.prologue is not None else ()
+    if edge.selects:
+        target += f" (both outcomes of {', '.join([names.get(id(each), 'another') for each in edge.selects])} are computed)"
+    guards = tuple(reasons(edge.prologue)) if edge.prologue is not None else ()
     return OutcomeRow(shown, numbers.get(id(edge.segment)), len(edge.trace.lines), edge.count, guards, target, back)
 
 

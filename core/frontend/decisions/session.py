@@ -19,7 +19,7 @@ from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
-from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, text_of
+from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
@@ -384,7 +384,7 @@ class Session(DifferentiatingRequester):
     def program(self, segment: Trace) -> Segment:
         """Return a segment compiled; segments that are equal but for the names in them share one program."""
         written = [p for p in segment.inputs if self.places.get(p) in self.graph.written]
-        key = text_of(segment, set(written)) if segment.relations is None else Same(segment), repr(autocast_state())
+        key = text_of(segment, set(written), self.recorder.autograd.spent) if segment.relations is None else Same(segment), repr(autocast_state())
         known = self.graph.programs.get(key)
         if known is None:
             self.environment.session = None
@@ -442,7 +442,8 @@ class Session(DifferentiatingRequester):
         buffers = tracker.buffers
         numbers = [atom.proxy for atom in symbols_of(epilogue.lines, epilogue.inputs)] if self.late else []
         epilogue.inputs += numbers
-        leaf = Leaf(self.finisher(epilogue, captured, written))
+        key = self.leaf_key(epilogue, captured, written) if not (buffers or numbers) else None
+        leaf = self.graph.leaves.get(key) or Leaf(self.finisher(epilogue, captured, written))
         edge = self.edge(leaf, [*pure.outputs, *numbers], [*captured.sources, *buffers])
         if edge is None:
             raise GoEager(f"the guards of this call do not hold at its end: {self.missed}")
@@ -453,7 +454,16 @@ class Session(DifferentiatingRequester):
         with self.native():
             refuse_overlap(self.inputs, written, tuple(buffers.values()))
         self.connect(edge)
+        if key is not None:
+            self.graph.leaves[key] = leaf
         return leaf
+
+    def leaf_key(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
+        """Return a key that is equal for ends that do the same; None where an end does more than return tensors."""
+        if written or captured.effects or captured.sources or self.recorder.autograd.used or self.recorder.result_builders():
+            return None
+        form = result_form(captured.value, self.recorder.results)
+        return None if form is None else (form, tuple([self.places[p] for p in self.trace.inputs]), text_of(epilogue, ()))
 
     def note_written(self, written: set[int]) -> None:
         """Compile all segments again where this path writes inputs that they may have saved for their backward."""
