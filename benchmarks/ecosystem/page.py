@@ -33,7 +33,7 @@ def text() -> str:
     lines += ["|---|---|---:|" + "---:|" * (len(COLUMNS) + 2)]
     for library in sorted({each["library"] for each in outcomes}):
         lines.append(row(library, about.get(library, ""), [each for each in outcomes if each["library"] == library]))
-    lines += [row("all", "", outcomes), "", *faults(outcomes), "## What was right", ""]
+    lines += [row("all", "", outcomes), "", *faults(outcomes), *explained(outcomes), "## What was right", ""]
     for library in sorted({each["library"] for each in outcomes}):
         right = dict.fromkeys(each["name"] for each in outcomes if each["library"] == library and each["verdict"] == "right")
         lines += [f"**{library}**: {', '.join(right)}.", ""]
@@ -47,6 +47,14 @@ def row(library: str, version: str, outcomes: list[dict]) -> str:
     ratios = [each["warm"] / max(each["eager"], 1e-9) for each in timed if each["warm"] is not None]
     warm = f"{statistics.median(ratios):.2f}" if ratios else ""
     return f"| {library} | {version} | {len(outcomes)} | {' | '.join(str(counts[column]) for column in COLUMNS)} | {first} | {warm} |"
+
+
+def explained(outcomes: list[dict]) -> Iterator[str]:
+    """Yield a table of what differs from eager mode and is right all the same, with the reasons."""
+    if rows := [each for each in outcomes if each["verdict"] == "right" and each["reason"]]:
+        yield from ("## What differs and is right", "", "| library | case | mode | reason |", "|---|---|---|---|")
+        yield from (f"| {each['library']} | {each['name']} | {each['mode']} | {each['reason']} |" for each in rows)
+        yield ""
 
 
 def faults(outcomes: list[dict]) -> Iterator[str]:
