@@ -306,3 +306,10 @@ def test_element_types_are_guarded_by_their_names(values):
     compiled = dovetail.jit(program)
     for value in (values[0], values[0], values[1]):
         same(compiled(X, value), program(X, value))
+
+
+def test_callables_in_c_without_a_name():
+    def program(x):
+        return x, sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a))
+
+    same(dovetail.jit(program)(X), program(X))

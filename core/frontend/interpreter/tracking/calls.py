@@ -153,7 +153,7 @@ class Calls:
             self.read_by_c(owner)
         self.hashing(function, args)
         self.recorder.native(self, function, args, kwargs)
-        if function.__name__ == "__setstate__" and isinstance(owner, partial) and args and isinstance(args[0], tuple):
+        if isinstance(owner, partial) and function.__name__ == "__setstate__" and args and isinstance(args[0], tuple):
             args = [tuple(map(self.shallow, self.raw_iter(args[0])))]  # it shares what it holds with the object that it copies
             return super().call_native(function, args, kwargs, frame)
         args, kwargs = self._for_native(function, rule, args, kwargs)
