@@ -217,7 +217,9 @@ class Case:
 
 
 def executed(function: Callable[..., Any]) -> list[Trace]:
-    """Return the traces of the last call: the computation, the views and writes after it, and the backward where there is one."""
+    """Return the traces of the last call: the computation, the views and writes after it, and the backward; none where it ran in eager mode."""
+    if not function.cache_info().programs:
+        return []
     groups = (dovetail.last_traces(function), dovetail.last_epilogue_traces(function), dovetail.last_backward_traces(function))
     return [traces[-1] for traces in groups if traces]
 

@@ -66,6 +66,7 @@ _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
 _MODES = (torch.autograd.graph.saved_tensors_hooks, TorchFunctionMode, TorchDispatchMode)
 _FOLLOWED = ("_set_grad_enabled", "_set_default_dtype", "_set_fwd_grad_enabled", "set_autocast_", "_set_sdp_", "_set_conj", "_set_neg")
+_OF_DYNAMO = ("set_eval_frame", "set_fullgraph_", "set_guard_", "set_skip_guard_", "set_code_exec_")  # what torch.compile does around calls
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
 _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
@@ -85,7 +86,7 @@ def _untraced_transform() -> Unsupported:
 def _changes_global_state(function: Any) -> bool:
     """Return whether a function sets something of torch that no part of the program stands for."""
     name = getattr(function, "__name__", "")
-    return type(function) is BuiltinFunctionType and name.startswith(("set_", "_set_")) and not name.startswith(_FOLLOWED)
+    return type(function) is BuiltinFunctionType and name.startswith(("set_", "_set_")) and not name.startswith((*_FOLLOWED, *_OF_DYNAMO))
 
 
 def _global_state(function: Any) -> EagerCall:

@@ -174,7 +174,7 @@ def test_row_21_no_other_word_is_a_switch(monkeypatch, words):
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [
-        ("DOVETAIL_EXECUTERS", "torch", r"the environment sets the unknown option DOVETAIL_EXECUTERS; did you mean DOVETAIL_EXECUTORS\?$"),
+        ("DOVETAIL_EXECUTERS", "torch", r"the environment sets the unknown option DOVETAIL_EXECUTERS; did you mean DOVETAIL_EXECUTORS\b"),
         ("DOVETAIL_EXECUTORS", "+torhc", r"executors in DOVETAIL_EXECUTORS \(environment\): no executor is called 'torhc'; did you mean torch\?"),
         ("DOVETAIL_DISABLE", "torhc", r"disable in DOVETAIL_DISABLE \(environment\) names 'torhc', and no plugin is called so; did you mean torch\?"),
         ("DOVETAIL_ALLOW", "troch", "allow in DOVETAIL_ALLOW"),

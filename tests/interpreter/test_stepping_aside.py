@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from agreement import same
@@ -208,3 +210,13 @@ def test_tensors_that_are_conjugated_lazily(program):
         same(compiled(given), program(given))
     negative = x.conj().imag
     assert dovetail.jit(lambda x: x.is_neg())(negative) == negative.is_neg()
+
+
+def test_what_torch_compile_sets_around_calls_is_no_state_of_torch():
+    double = torch.compiler.disable(lambda x: x * 2)  # steps of optimizers are such functions once Dynamo is imported
+    compiled = dovetail.jit(lambda x: double(x) + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 3.0))
+
+    assert compiled.cache_info().programs == 1
