@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +50,7 @@ class Compilation:
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
         distribution: how parameters lie on the ranks of a mesh; None for the programs of one process.
         layouts: of the inputs that are DTensors, by their numbers.
+        settled: opens the context of what is compiled later, such as gradients of gradients.
     """
 
     executors: Priority
@@ -66,6 +68,7 @@ class Compilation:
     stage_bytes: int | None = None
     distribution: Distribution | None = None
     layouts: Mapping[int, Layout] = field(default_factory=dict)
+    settled: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def fused(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -27,6 +28,7 @@ from dovetail.frontend.decisions.graph import Graph, Segment
 from dovetail.frontend.decisions.requests import Need, NeedsDecisions, Probe
 from dovetail.frontend.decisions.session import explore
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
+from dovetail.prims.sizes import Facts
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, requires_grad
 
@@ -52,12 +54,19 @@ class SegmentCompiler:
             written: those inputs that the epilogue writes later.
             constant: values of the trace through which no gradient flows.
         """
-        began, casts = perf_counter(), any_autocast()
-        account = Account(retire=lambda reason: self.retire(reason), gradients=gradients_differ) if self.tries else None
+        began, casts, relations, facts = perf_counter(), any_autocast(), program.relations, list[Facts]()
+
+        def settled() -> AbstractContextManager[None]:
+            """Forget what later segments assume of symbolic sizes."""
+            return nullcontext() if relations is None or not facts else relations.as_of(facts[0])
+
+        account = Account(retire=lambda reason: self.retire(reason), gradients=gradients_differ, settled=settled) if self.tries else None
         with compiling_with(self.executors), autocast_off():
-            compilation = Compilation(self.order(program), self.passes, self.recompute, account, history=torch.is_grad_enabled())
+            compilation = Compilation(self.order(program), self.passes, self.recompute, account, history=torch.is_grad_enabled(), settled=settled)
             followed = replace(compilation, written=tuple(written), constant=constant, environment=acquired.environment)
             segment = _trained(program, followed) or _inferred(program, compilation)
+        if relations is not None:
+            facts.append(relations.facts())
         if account is not None:
             account.seconds = perf_counter() - began
         if casts:

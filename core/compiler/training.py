@@ -54,7 +54,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
         return CountedBackward(run, trial)
 
     def backward_without(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
-        with compiling():
+        with compilation.settled(), compiling():
             present = drop_cotangents(split_off, [split_off.cotangents[i] for i in absent])
             return generate_backward(lower(BACKWARD, present, later))
 
@@ -78,7 +78,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
 def with_history(program: Trace, compilation: Compilation) -> Callable[..., tuple]:
     """Compile a pure program, such as a backward, to a differentiable function."""
     compilation = replace(compilation, written=(), rules=registered, account=None, stage_bytes=None, layouts={})
-    with compiling():
+    with compilation.settled(), compiling():
         joint = differentiate(program, compilation)
         if joint is None:
             return GENERATE(lower(COMPUTATION, program, compilation)[-1])

@@ -53,6 +53,10 @@ class Trial:
 
     def run(self, *inputs: Any) -> Any:
         """Run the program; lines whose turn it is also run by the reference.  Raises GradientDisagreement where a grad rule is wrong."""
+        with self.account.settled():
+            return self._run(inputs)
+
+    def _run(self, inputs: tuple) -> Any:
         with self.lock:
             if self.run_lines is None:
                 self.run_lines = to_callable(self.trace_run)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from dovetail.frontend.guards.source import Source
@@ -153,7 +152,7 @@ class LateSizes:
     def apart(self) -> Iterator[None]:
         """Forget on leaving what was assumed while open: it concerns one segment, and no other way to what follows."""
         relations = self.relations
-        forms = {key: replace(form, excluded=set(form.excluded), places=list(form.places)) for key, form in relations.forms.items()}
+        forms = relations.facts().forms
         try:
             yield
         finally:

@@ -1,5 +1,6 @@
 """Symbolic sizes: integer polynomials over the sizes that a program learns only when it runs."""
 
+from dovetail.prims.sizes.relations import Facts as Facts
 from dovetail.prims.sizes.relations import Form as Form
 from dovetail.prims.sizes.relations import Pin as Pin
 from dovetail.prims.sizes.relations import Relations as Relations

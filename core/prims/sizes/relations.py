@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dovetail.errors import DovetailError
@@ -75,6 +77,13 @@ class Form:
         left, right = "" if self.low is None else f"{self.low} <= ", "" if self.high is None else f" <= {self.high}"
         interval = [f"{words} >= {self.low}" if left and not right else f"{left}{words}{right}"] if left or right else []
         return " and ".join([*interval, *[f"{words} != {v}" for v in sorted(self.excluded)]])
+
+
+class Facts(NamedTuple):
+    """What was known of symbols at some point: the `version` of their Relations, and the intervals."""
+
+    version: int
+    forms: dict[frozenset, Form]
 
 
 class Relations:
@@ -405,6 +414,30 @@ class Relations:
     def close(self) -> None:
         """Refuse further assumptions: the guards of the program are generated."""
         self.closed = True
+
+    def facts(self) -> Facts:
+        """Return what is known now."""
+        forms = {key: replace(form, excluded=set(form.excluded), places=list(form.places)) for key, form in self.forms.items()}
+        return Facts(self.version, forms)
+
+    @contextmanager
+    def as_of(self, facts: Facts) -> Iterator[None]:
+        """Forget while open what was learned since `facts`; nothing can be assumed meanwhile.
+
+        Code for a segment of a program is generated so where that happens after later segments were traced, which assume more.
+        """
+        now = self.equal, self.version, self.forms, self.memo, self.closed
+        self.equal, self.version, self.forms, self.memo, self.closed = (
+            dict(islice(self.equal.items(), facts.version)),
+            facts.version,
+            facts.forms,
+            {},
+            True,
+        )
+        try:
+            yield
+        finally:
+            self.equal, self.version, self.forms, self.memo, self.closed = now
 
     def guards(self) -> list[Form]:
         """Return the conditions that a call has to satisfy, on the symbols that remain once equal ones are replaced."""

@@ -43,10 +43,10 @@ class Size:
     the size is what it is in this call.  An int subclass would let C code read the hint unseen.
     """
 
-    __slots__ = ("_terms", "_text", "_version", "hint", "relations")
+    __slots__ = ("_created", "_terms", "_text", "_version", "hint", "relations")
 
     def __init__(self, relations: Relations, terms: Terms):
-        self.relations, self._terms, self._version = relations, terms, relations.version
+        self.relations, self._created, self._terms, self._version = relations, terms, terms, relations.version
         self._text: tuple[int, str] | None = None
         atoms = relations.atoms
         self.hint: int = sum([c * math.prod([atoms[i].hint for i in monomial]) for monomial, c in terms.items()])
@@ -55,7 +55,7 @@ class Size:
     def terms(self) -> Terms:
         """The polynomial, with symbols replaced by what they are known to equal."""
         if self._version != self.relations.version:
-            self._terms, self._version = self.relations.substituted(self._terms), self.relations.version
+            self._terms, self._version = self.relations.substituted(self._created), self.relations.version
         return self._terms
 
     def known(self) -> int | None:
