@@ -367,7 +367,7 @@ class Session(DifferentiatingRequester):
         more = [guard for guard in source.guards.values() if guard.source.kind == "arg"] + more  # so that an executor may check all in its own code
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
         distinct = self.recorder.autograd.changed() if self.only_root else ()
-        readable = [*tensors.values(), *(self.foreign(target) if isinstance(target, Decision) else ())]
+        readable = [*(self.foreign(target) if isinstance(target, Decision) else ()), *tensors.values()]  # the latter where one is both
         edge.prologue = prologue(more, readable, sources, trace, run=_inputs, changing=changing, distinct=distinct, sizes=sizes)
         if not self.only_root:  # the modes around the call are those that the root has checked
             edge.prologue.lines = [line for line in edge.prologue.lines if line.symbol is not prims.check_modes]
