@@ -90,3 +90,13 @@ def test_running_statistics_are_written_once():
     fn = compiled(program)
     for x in INPUTS[:2]:
         agrees(fn, program, x, torch.zeros(2), torch.ones(2))
+
+
+def test_a_predicate_of_two_numbers_is_one_decision():
+    def program(x, y):
+        return x + 1 if math.isclose(x.sum().item(), y.sum().item()) else x - y
+
+    fn = compiled(program)
+    for a, b in ((1.0, 1.0), (1.0, 2.0), (2.0, 2.0), (3.0, 1.0)):
+        agrees(fn, program, torch.full((3,), a), torch.full((3,), b))
+    assert fn.cache_info().decisions == 1

@@ -71,6 +71,13 @@ def proxies_in(tree: Any) -> list[Proxy]:
     return traced
 
 
+def template_of(arguments: Any) -> tuple[list[Proxy], Any]:
+    """Return the traced values among arguments, and the arguments with slots in their places."""
+    reads = list(dict.fromkeys(proxies_in(arguments)))
+    slots = {p: Slot(i) for i, p in enumerate(reads)}  # by identity: `==` of two numbers of the program is a decision
+    return reads, mapped(lambda x: slots[x] if isinstance(x, Proxy) else x, arguments)
+
+
 def frozen(tree: Any) -> Any:
     """Return arguments as a key that is equal for equal calls."""
     if isinstance(tree, (tuple, list)):

@@ -15,7 +15,7 @@ from dovetail.errors import TracedValueError, ValueDependent
 from dovetail.frontend.checkpoint import Checkpoint
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.decisions.late_sizes import SMALLEST, Moving, Place, layout
-from dovetail.frontend.decisions.outside import Slot, assigned, caller, draws, frozen, is_in_place, mapped, on_copy, proxies_in, runnable
+from dovetail.frontend.decisions.outside import assigned, caller, draws, frozen, is_in_place, mapped, on_copy, proxies_in, runnable, template_of
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.tracked_environment import TrackedEnvironment, drawn_value
@@ -339,9 +339,7 @@ class Requester(Machinery):
     def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
         """Call an operation with a result whose shape depends on values: it runs by itself between two segments."""
         arguments = mapped(_as_number, (tuple(args), dict(kwargs)))
-        reads = list(dict.fromkeys(proxies_in(arguments)))
-        place = {p: i for i, p in enumerate(reads)}
-        template = mapped(lambda x: Slot(place[x]) if isinstance(x, Proxy) else x, arguments)
+        reads, template = template_of(arguments)
         grad, call = torch.is_grad_enabled(), caller(function, template, len(reads))
         name = getattr(function, "__name__", str(function)).strip("_")
         place = user_line(), name
@@ -389,18 +387,17 @@ class Requester(Machinery):
 
     def assign(self, operate: Callable, tensor: TensorProxy, key: Any, value: Any) -> None:
         """Do `tensor[key] = value` for a key with a mask; between two segments where the mask says which elements of `value` go where."""
-        lines = len(self.trace.lines)
+        before = Checkpoint(self.environment, self.trace)
         try:
             self.attempt(operate, ("set_item", tensor, key, value), {})
         except ValueDependent:
-            del self.trace.lines[lines:]
+            before.drop_lines()
             tensor.copy_(self.call_outside(assigned, (tensor, key, value), {}))
 
     def holds(self, predicate: Callable, args: Sequence[Any], kwargs: dict) -> bool:
         """Return the result of a predicate of numbers, which is a decision."""
         arguments = mapped(lambda x: self.numbers.get(x, x) if isinstance(x, NumberProxy) else x, (tuple(args), kwargs))
-        reads = list(dict.fromkeys(proxies_in(arguments)))
-        template = mapped(lambda x: Slot(reads.index(x)) if isinstance(x, Proxy) else x, arguments)
+        reads, template = template_of(arguments)
         call = caller(predicate, template, len(reads))
         return self.decide(Request("a condition", (Same(predicate), frozen(template)), reads, lambda *x: (call(*x), ())))[0] if reads else call()
 
