@@ -174,7 +174,6 @@ class TracedAutograd:
                 f"or the graph of an earlier backward(); compile the forward alone\n  called at {user_line()}"
             )
         else:
-            del hooks
             grads = session.differentiate(outputs, wanted, retain, create_graph)
         self.used = True
         self._check_leaves(tracker, wanted, grads)

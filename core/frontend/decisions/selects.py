@@ -117,14 +117,12 @@ class Joined:
         return after
 
     def _renamed(self, line: BoundSymbol, env: dict[Proxy, Proxy]) -> BoundSymbol:
-        def rename(line: BoundSymbol) -> BoundSymbol:
-            body = tuple([rename(inner) for inner in line.body])
-            for p in line.writes:
-                env.setdefault(p, self.trace.tensor(p.spec))
-            args, kwargs, out, reads = substitute((line.args, line.kwargs, line.out, line.reads), env)
-            return line.replace(args=args, kwargs=kwargs, out=out, reads=reads, body=body)
-
-        return rename(line)
+        """Return a line and its body with the names of this program; `env` gets those of what the line computes."""
+        body = tuple([self._renamed(inner, env) for inner in line.body])
+        for p in line.writes:
+            env.setdefault(p, self.trace.tensor(p.spec))
+        args, kwargs, out, reads = substitute((line.args, line.kwargs, line.out, line.reads), env)
+        return line.replace(args=args, kwargs=kwargs, out=out, reads=reads, body=body)
 
     def select(self, decision: Decision) -> None:
         """Add both outcomes of a decision, and choose between what they give."""
@@ -206,9 +204,7 @@ def replacement(edge: Edge, values: tuple, inputs: Mapping[int, Any], compile: C
 
 def add_checks(edge: Edge, others: Sequence[Edge]) -> None:
     """Let an edge check the guards of others, too."""
-    distinct = {
-        tuple([line.kwargs["miss"].reason for line in each.prologue.lines if "miss" in line.kwargs]): each for each in others if each.prologue
-    }
+    distinct = {tuple(reasons(each.prologue)): each for each in others if each.prologue}
     if not distinct:
         return
     own, more = edge.check, [each.check for each in distinct.values()]
