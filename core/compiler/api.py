@@ -14,10 +14,10 @@ from dovetail.compiler.entry import Entry
 from dovetail.compiler.pipeline import ACQUIRE
 from dovetail.errors import DovetailError, EagerCall
 from dovetail.executors import Executor, blame
-from dovetail.frontend.compiled_module import CompiledModule
 from dovetail.frontend.decisions.driver import printed
 from dovetail.frontend.guards.guard import Miss
-from dovetail.frontend.wrapped_modules import call_with, compiled_inside, innermost_sharded, is_data_parallel, is_sharded
+from dovetail.frontend.modules.compiled_module import CompiledModule
+from dovetail.frontend.modules.wrapped_modules import call_with, compiled_inside, innermost_sharded, is_data_parallel, is_sharded
 from dovetail.trace import Trace
 
 

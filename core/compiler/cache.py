@@ -31,7 +31,7 @@ from dovetail.frontend.guards.mismatch import warn_of_guard
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
 from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.frontend.interpreter.tracking import PendingWrites
-from dovetail.frontend.wrapped_modules import gradient_stage_bytes
+from dovetail.frontend.modules.wrapped_modules import gradient_stage_bytes
 from dovetail.torch_internals import active_mode
 from dovetail.trace import BoundSymbol, leaves
 from dovetail.trace.source_location import user_line

@@ -8,7 +8,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
@@ -18,8 +17,9 @@ from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
 from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture
-from dovetail.frontend.torch_recorder import TorchRecorder
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.recording.torch_recorder import TorchRecorder
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions, know_functional
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend.array_choices import arrays_behind
 from dovetail.frontend.arrays.conversion import is_traceable as is_traceable
 from dovetail.frontend.arrays.recorder import ArrayEnvironment, ArrayRecorder, MixedCall
 from dovetail.frontend.environment import Acquired
+from dovetail.frontend.recording.array_choices import arrays_behind
 from dovetail.langs.numpy import LANGUAGE
 from dovetail.trace import Trace
 

@@ -16,7 +16,7 @@ from dovetail.trace import Proxy, prims_of
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
-    from dovetail.frontend.torch_recorder import TorchRecorder
+    from dovetail.frontend.recording.torch_recorder import TorchRecorder
 
 
 class ArrayInputs:

@@ -17,14 +17,14 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import Unsupported, require
-from dovetail.frontend.array_choices import ArrayNeeded
 from dovetail.frontend.arrays.conversion import is_traceable
 from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.arrays.recorder import call_numpy, meaning_of, python_of
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.environment import constant
-from dovetail.frontend.generators import guard_same
+from dovetail.frontend.recording.array_choices import ArrayNeeded
+from dovetail.frontend.recording.generators import guard_same
 from dovetail.langs.numpy import FUNCTIONS, LANGUAGE, NumpyProxy, numpy_dtype, records
 from dovetail.langs.torch import LANGUAGE as TORCH
 from dovetail.prims import Symbol
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.frame import Frame
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
-    from dovetail.frontend.torch_recorder import TorchRecorder
+    from dovetail.frontend.recording.torch_recorder import TorchRecorder
 
 _SCALARS = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}
 _REQUIRES_GRAD = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."

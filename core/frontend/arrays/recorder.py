@@ -13,13 +13,13 @@ from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.arrays.conversion import is_traceable, to_array, to_scalar
 from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.autograd import nested_grad
-from dovetail.frontend.call_hooks import native_argument
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_module_class, is_tensor_class, is_torch
 from dovetail.frontend.environment import TorchEnvironment, constant
-from dovetail.frontend.generators import guard_same
-from dovetail.frontend.torch_recorder import TorchRecorder
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.recording.call_hooks import native_argument
+from dovetail.frontend.recording.generators import guard_same
+from dovetail.frontend.recording.torch_recorder import TorchRecorder
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.numpy import FUNCTIONS, NumpyProxy, call_ufunc, no_values, not_traced, numpy_dtype, records
 from dovetail.prims import Symbol
 from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, leaves, tree_map, user_line

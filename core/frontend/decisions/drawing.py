@@ -11,7 +11,7 @@ from dovetail.devices import device
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.requests import Outcome, Request
 from dovetail.frontend.decisions.sized import SizedRequester
-from dovetail.frontend.tracked_environment import DRAWN
+from dovetail.frontend.recording.tracked_environment import DRAWN
 
 
 class DrawingRequester(SizedRequester):

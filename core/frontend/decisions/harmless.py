@@ -9,11 +9,9 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autograd import traced_autograd
 from dovetail.frontend.autograd.traced_autograd import TracedAutograd
 from dovetail.frontend.environment import TorchEnvironment
-from dovetail.frontend.integer_tensors import recorded, with_integers
 from dovetail.frontend.interpreter import drivers, engine
 from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.native import _call, call_in
@@ -26,8 +24,10 @@ from dovetail.frontend.interpreter.tracking.containers import Containers
 from dovetail.frontend.interpreter.tracking.lookasides import TABLE
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.world import OPCODES, World
-from dovetail.frontend.torch_recorder import TorchRecorder
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.recording import nn_module_tracing
+from dovetail.frontend.recording.integer_tensors import recorded, with_integers
+from dovetail.frontend.recording.torch_recorder import TorchRecorder
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.trace import TensorProxy
 
 _HANDLERS = (

@@ -12,13 +12,13 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import TracedValueError, ValueDependent
-from dovetail.frontend.checkpoint import Checkpoint
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.decisions.late_sizes import SMALLEST, Moving, Place, layout
 from dovetail.frontend.decisions.outside import assigned, caller, draws, frozen, is_in_place, mapped, on_copy, proxies_in, runnable, template_of
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
-from dovetail.frontend.tracked_environment import TrackedEnvironment, drawn_value
+from dovetail.frontend.recording.checkpoint import Checkpoint
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment, drawn_value
 from dovetail.langs.torch import SymbolicInt, spec_of
 from dovetail.prims import TensorSpec, recorder
 from dovetail.prims.sizes import Size, hint_of, is_symbolic

@@ -27,8 +27,8 @@ from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
-from dovetail.frontend.torch_recorder import TorchRecorder
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.recording.torch_recorder import TorchRecorder
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder

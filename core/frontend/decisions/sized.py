@@ -11,7 +11,7 @@ from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, Moving, Place
 from dovetail.frontend.decisions.requests import Requester
-from dovetail.frontend.torch_recorder import TorchRecorder
+from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.prims.sizes import Size
 
 

@@ -16,7 +16,6 @@ from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionTy
 from typing import Any
 
 from dovetail.frontend.autograd.traced_autograd import TracedAutograd
-from dovetail.frontend.checkpoint import Checkpoint
 from dovetail.frontend.class_lookup import HEAP, NULL
 from dovetail.frontend.decisions.counters import CountedRange, Counter, is_counter
 from dovetail.frontend.decisions.harmless import HARMLESS
@@ -28,6 +27,7 @@ from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.tracker import Tracker
 from dovetail.frontend.interpreter.world import World
+from dovetail.frontend.recording.checkpoint import Checkpoint
 from dovetail.langs.torch import SymbolicInt
 from dovetail.prims import Symbol
 from dovetail.prims.sizes import Size

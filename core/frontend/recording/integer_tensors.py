@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dovetail.errors import InputError, InputTypeError, TracedValueError
-from dovetail.frontend.array_hooks import is_traced_array
-from dovetail.frontend.checkpoint import Checkpoint
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.recording.array_hooks import is_traced_array
+from dovetail.frontend.recording.checkpoint import Checkpoint
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.trace import TensorProxy, Trace, leaves, tree_map
 from dovetail.trace.proxies import no_value
 

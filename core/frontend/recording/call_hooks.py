@@ -11,7 +11,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
-from dovetail.frontend import nn_module_tracing
 from dovetail.frontend.autograd.created_leaves import create_parameter
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_call import functional_call
@@ -28,17 +27,18 @@ from dovetail.frontend.classify_calls import (
     is_torch,
     package_of,
 )
-from dovetail.frontend.compiled_module import CompiledModule
-from dovetail.frontend.control_flow import CONTROL_FLOW
 from dovetail.frontend.environment import SHARING, RecordingMode
-from dovetail.frontend.generators import TRACED, call_method, generator_method, guard_same
-from dovetail.frontend.integer_tensors import recorded, with_integers
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.rules import name_of
-from dovetail.frontend.metadata_writes import CHANGES, change_metadata
-from dovetail.frontend.tracked_environment import WAYS_OUT
-from dovetail.frontend.value_hooks import ValueHooks
+from dovetail.frontend.modules.compiled_module import CompiledModule
+from dovetail.frontend.recording import nn_module_tracing
+from dovetail.frontend.recording.control_flow import CONTROL_FLOW
+from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
+from dovetail.frontend.recording.integer_tensors import recorded, with_integers
+from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata
+from dovetail.frontend.recording.tracked_environment import WAYS_OUT
+from dovetail.frontend.recording.value_hooks import ValueHooks
 from dovetail.langs.torch import FACTORIES, REFUSED, SymbolicInt, not_traced
 from dovetail.prims import recorder
 from dovetail.torch_internals import (

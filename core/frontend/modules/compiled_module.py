@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dovetail.frontend.class_lookup import lookup
-from dovetail.frontend.wrapped_modules import is_sharded
+from dovetail.frontend.modules.wrapped_modules import is_sharded
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 

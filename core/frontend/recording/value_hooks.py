@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import dtypes
-from dovetail.frontend import host_numbers
-from dovetail.frontend.array_hooks import ArrayHooks, has_arrays
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.environment import lift_leaf
 from dovetail.frontend.interpreter.frame import Frame
-from dovetail.frontend.tensor_methods import replaced_operator
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.recording import host_numbers
+from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays
+from dovetail.frontend.recording.tensor_methods import replaced_operator
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, symint
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map
 from dovetail.trace.proxies import no_value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.frontend.tracked_environment import TrackedEnvironment
+from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.trace import Trace
 
 

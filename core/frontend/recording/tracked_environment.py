@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend import host_numbers
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
 from dovetail.frontend.interpreter.tracebacks import is_own_code
-from dovetail.frontend.metadata_writes import resize_out
+from dovetail.frontend.recording import host_numbers
+from dovetail.frontend.recording.metadata_writes import resize_out
 from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, size_of
 from dovetail.prims import Symbol
 from dovetail.torch_internals import any_autocast

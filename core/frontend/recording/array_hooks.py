@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.array_choices import ArrayChoices
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_tensor_class, package_of
 from dovetail.frontend.interpreter.tracking import Recorder
+from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.trace import Proxy, is_proxy, leaves
 
 if TYPE_CHECKING:

@@ -11,12 +11,8 @@ import torch
 
 from dovetail import options, prims
 from dovetail.errors import EagerCall, Unsupported
-from dovetail.frontend import nn_module_tracing
-from dovetail.frontend.array_choices import ArrayChoices, ArrayNeeded
-from dovetail.frontend.array_hooks import is_traced_array
 from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, TracedAutograd
-from dovetail.frontend.call_hooks import KNOWN, STORAGES, CallHooks
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import (
     is_module_class,
@@ -26,11 +22,15 @@ from dovetail.frontend.classify_calls import (
 from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.interpreter.tracking.effects import DELETED
-from dovetail.frontend.metadata_writes import CHANGING
+from dovetail.frontend.recording import nn_module_tracing
+from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.recording.array_hooks import is_traced_array
+from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
+from dovetail.frontend.recording.metadata_writes import CHANGING
+from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
+from dovetail.frontend.recording.torch_globals import GlobalSettings
+from dovetail.frontend.recording.tracked_environment import DRAWN, TrackedEnvironment, drawn_value
 from dovetail.frontend.shards import whole
-from dovetail.frontend.tensor_methods import check_facts, replaced_attribute
-from dovetail.frontend.torch_globals import GlobalSettings
-from dovetail.frontend.tracked_environment import DRAWN, TrackedEnvironment, drawn_value
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
 from dovetail.prims.sizes import Size

@@ -1,0 +1,1 @@
+"""Compiled modules, and modules that torch.distributed wraps."""
