@@ -25,6 +25,7 @@ NEEDED_BY_TORCH = (
     "torch.nn.Module.",
     "torch.autograd.Function.apply",
     "torch._C._set_grad_enabled",
+    "torch._C._is_torch_function_mode_enabled",  # torch.autocast, which onednn enters where it measures for the first time on a machine
     "torch._disable_dynamo",
     "torch._C._get_tracing_state",
     "torch._guards.",
