@@ -79,6 +79,26 @@ def test_31_an_input_that_one_segment_saves_and_another_writes_has_its_gradient(
         torch.testing.assert_close(w.grad, torch.full((3,), value))
 
 
+def test_31_a_view_from_before_a_decision_of_an_input_that_is_written_behind_it():
+    def written(x, y):
+        v = x.view(4)
+        while y.sum() > 2:
+            y = y - 1
+        v[1:].mul_(2)
+        return v, v * y
+
+    fn = compiled(written)
+    for value in (0.0, 2.0, -1.0, 3.0):
+        gradients = []
+        for each in (written, fn):
+            leaf = torch.linspace(-1, 2, 4).view(2, 2).requires_grad_()
+            v, product = each(leaf * 1, torch.full((4,), value))
+            (v.sum() + product.sin().sum()).backward()
+            gradients.append((v, product, leaf.grad))
+        torch.testing.assert_close(*gradients)
+    assert graph_of(fn).eager_calls == 0
+
+
 def test_12_gradients_of_gradients_through_a_number_from_before_a_branch():
     def scaled(x):
         n = (x > 0).sum().item()

@@ -135,11 +135,24 @@ def zero_then_add(x):
     return x.t()
 
 
+def fill_from_a_view_and_write_what_it_viewed(x):
+    y = torch.empty(6)
+    y.copy_(x.view(-1))
+    x.add_(1)
+    return y
+
+
+def fill_from_a_view_of_another_result(x):
+    y, z = x * 2, torch.empty(6)
+    z.copy_(y.view(-1))
+    return y, z
+
+
 FUNCTIONS = (
     *(add_to_a_row, write_through_a_view_of_a_view, read_through_another_view, write_an_intermediate, exchange_rows, overwrite_all),
     *(view_of_storage_made_inside, read_before_and_after, write_twice, split_and_write, unbind_and_write, diagonal_write, masked_write),
     *(indexed_write, out_argument, out_is_an_input, relu_in_place, returns_the_input, returns_views_of_the_input, returns_views_of_one_result),
-    zero_then_add,
+    *(zero_then_add, fill_from_a_view_and_write_what_it_viewed, fill_from_a_view_of_another_result),
 )
 
 
@@ -162,6 +175,16 @@ def test_scenario_6_values_and_aliases_are_eagers(fn):
     again = torch.arange(6.0).view(2, 3)
     compiled(again)
     torch.testing.assert_close(again, mine)
+
+
+def test_an_input_that_is_filled_from_a_view_of_another_has_what_was_there_before_the_other_was_written():
+    def shift(x, y):
+        y.copy_(x.view(-1))
+        x.add_(1)
+
+    x, y = torch.zeros(2, 3), torch.ones(6)
+    dovetail.jit(shift)(x, y)
+    assert (x == 1).all() and (y == 0).all()
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)

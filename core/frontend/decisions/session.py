@@ -135,6 +135,8 @@ class Session(DifferentiatingRequester):
         self.flush()
         self.functionalizer.cut()
         reads = [*[self.functionalizer.current(p) for p in request.reads], *request.inputs]
+        if self.graph.grad:  # autograd takes no part of a segment for a view of what the call writes at its end
+            self.functionalizer.hide_views({p for p, slot in self.places.items() if slot in self.graph.written})
         state = self.state(request, reads)
         if not self.forced and any([each.taken > _PATIENCE for each in self.ranges]):
             self.graph.counts = False

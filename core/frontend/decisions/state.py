@@ -264,12 +264,9 @@ class Reader:
         if p in self.order:
             return "t", self.order[p]
         self.order[p] = len(self.order)
-        functionalizer = self.functionalizer
-        if p in functionalizer.hidden:  # between a view and what it looks into: derived again where a later line needs it
-            line = functionalizer.parent[p]
-            return "hidden", self.order[p], line.symbol.id, self.text(line.kwargs), self.proxy(line.args[0])
-        now = self.held(functionalizer.numbers(p))
-        base = None
+        functionalizer, now, base = self.functionalizer, None, None
+        if p not in functionalizer.hidden:
+            now = self.held(functionalizer.numbers(p))
         if p in functionalizer.parent:  # later lines may write through a view: what it looks into is live, and how it looks
             line = functionalizer.parent[p]
             base = line.symbol.id, self.text(line.kwargs), self.proxy(line.args[0])
@@ -280,7 +277,8 @@ class Reader:
     def held(self, value: Proxy) -> Any:
         """Return the number of a value of the pure program: two names of one value stay one."""
         number = self.values.setdefault(value, len(self.values))
-        return number, self.text(value.spec), isinstance(value, TensorProxy) and value.spec.requires_grad, self.place(value)
+        needs_grad = isinstance(value, TensorProxy) and value.spec.requires_grad
+        return number, self.text(value.spec), needs_grad, self.place(value), value in self.functionalizer.bases
 
     def text(self, x: Any) -> str:
         """Return what prints with sizes in it, the same for any names of their symbols."""

@@ -24,7 +24,7 @@ or with another result of it, as a real view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
 from dovetail.prims.shape import flat_reshape
-from dovetail.trace.aliases import root_of, views_in
+from dovetail.trace.aliases import root_of, view_bases, views_in
 from dovetail.trace.ir import BoundSymbol, Trace, prims_of, recording, substitute
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 
@@ -137,6 +137,7 @@ class Functionalizer:
         self.seen: dict[Proxy, int] = {}  # a proxy -> the count that `value` belongs to
         self.followed: set[Proxy] = set()  # roots that were written to where autograd sees it
         self.flowing: set[Proxy] = set()  # values computed here that require grad
+        self.bases: dict[Proxy, Proxy] = {}  # the views among the values of earlier programs -> what they are views of
         self.first = 0  # the number of the first line of the new trace that stands for the line that is visited
         self.hidden: set[Proxy] = set()  # views computed inside a line that only its own decomposition sees
         self.unseen: dict[Proxy, Proxy] = {}  # a root that was written behind autograd's back alone -> the numbers in it, without its history
@@ -159,13 +160,23 @@ class Functionalizer:
         return self.unseen[p] if p in self.apart else self.current(p)
 
     def cut(self) -> None:
-        """Begin another program: a later line that reads what was written behind autograd's back gives it the history of its root again.
+        """Begin another program.
 
-        So a gradient flows from there to the root, and not through what wrote it.
+        A later line that reads what was written behind autograd's back gives it the history of its root again: so a gradient flows from
+        there to the root, and not through what wrote it.  What was written is in no other storage from here on.
         """
-        for root, numbers in self.unseen.items():
-            self.value[root] = numbers
-            self.apart.add(root)
+        self.value |= self.unseen
+        self.apart.update(self.unseen)
+        self.bases |= view_bases(self.new.lines)
+        with recording(self.new):
+            for root in self.writes:
+                if (value := self.value.get(root, root)) in self.bases:
+                    self.value[root] = copy = prims.clone(value)
+                    self.unseen.update({root: copy} if root in self.unseen else {})
+
+    def hide_views(self, roots: Collection[Proxy]) -> None:
+        """Derive the views of some storages again where later lines need them."""
+        self.hidden.update([p for p in self.parent if self.root(p) in roots] if roots else ())
 
     def root(self, p: Proxy) -> Proxy:
         """Return the owner of the storage that `p` looks into."""
@@ -180,8 +191,10 @@ class Functionalizer:
             view = self.parent[p]
             self.hidden.discard(p)
             base = self.read(view.args[0])
-            self.value[p], self.seen[p] = view.symbol(base, **view.kwargs), count
-            if self.flows(base):
+            now = view.symbol(base, **view.kwargs)
+            untracked = self.history and _is_untracked(p, view)
+            self.value[p], self.seen[p] = prims.detach(now) if untracked else now, count
+            if self.flows(base) and not untracked:
                 self.flowing.add(self.value[p])
         if p in self.apart:
             self.apart.discard(p)
@@ -290,10 +303,15 @@ class Functionalizer:
         mutated = [p for p in (*old.inputs, *old.constants) if self.writes.get(p)]
         owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.provided)])
         returned: dict[Proxy, Proxy] = {}
-        for root in owned:
-            value = self.numbers(root)
-            taken = value in self.provided or value in set(returned.values())
+        storages, copied = set[Proxy](), set(mutated)  # the results have each their own storage; what is copied to an input needs none
+        values = {root: self.numbers(root) for root in owned}
+        bases = self.bases | view_bases(self.new.lines) if self.writes else {}
+        for root, value in values.items():
+            storage = root_of(value, bases)
+            taken = storage in self.provided or value in set(returned.values()) or (storage in storages and root not in copied)
             returned[root] = _laid_out(prims.clone(value), value) if taken and not isinstance(value, NumberProxy) else value
+            if root not in copied and not taken:
+                storages.add(storage)
         self.new.outputs = tuple(returned.values())
         epilogue = old.derive("functionalize", name="epilogue", environment=old.environment.plain(), inputs=[*old.inputs, *returned.values()])
         with recording(epilogue):
