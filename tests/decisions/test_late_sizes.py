@@ -159,6 +159,19 @@ def test_an_argument_that_is_read_late_and_one_whose_size_is_needed_as_an_int():
         agrees(fn, late, -torch.ones(n), torch.ones(n + 1))
 
 
+def test_an_argument_of_another_size_that_is_not_read_behind_a_decision():
+    def unread(x, y):
+        y = y * 2
+        total = y.sum()
+        return x + 1 if total > 0 else x.view(-1)
+
+    fn = compiled(unread)
+    for n in (3, 4, 5, 6, 3):
+        agrees(fn, unread, torch.ones(n), torch.ones(n + 1))
+        agrees(fn, unread, torch.ones(n), -torch.ones(n + 1))
+    assert graph_of(fn).eager_calls == 0
+
+
 @pytest.mark.parametrize("grad", [False, True])
 def test_32_random_programs_with_late_sizes(grad):
     for seed in (*range(3), 119, 189, 191, 247):  # these read a tensor behind a decision, whose shape changes between calls

@@ -117,6 +117,11 @@ class LateSizes:
         """Return where the values of the symbols are at the start, of those that equal no other."""
         return {atom.proxy: i for i, atom in enumerate([atom for atom in self.places if atom.number not in self.relations.equal])}
 
+    def kept(self, names: Collection[str]) -> list[Proxy]:
+        """Return the symbols that arrive at a decision: those in `names`, and all of arguments, which may be read again."""
+        equal = self.relations.equal
+        return [atom.proxy for atom, place in self.places.items() if atom.name in names or (type(place[1]) is int and atom.number not in equal)]
+
     def pinned(self) -> set[Any]:
         """Return the places of sizes that are needed as plain ints."""
         return {self.places[atom] for pin in self.relations.pins for atom in pin.symbols}

@@ -285,7 +285,7 @@ class Session(DifferentiatingRequester):
     def values_for(self, reads: list[Proxy], state: State) -> dict[Proxy, int]:
         """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
         wanted = [*reads, *[p for p in state.live if p not in self.places]]
-        wanted += [atom.proxy for atom in self.late.places if atom.name in state.names]
+        wanted += self.late.kept(state.names)
         if self.graph.keeps_all:
             wanted += [*self.here, *[p for line in self.functionalizer.new.lines for p in line.writes]]
         return {p: i for i, p in enumerate(dict.fromkeys(wanted))}
