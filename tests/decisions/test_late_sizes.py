@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -169,6 +170,21 @@ def test_an_argument_of_another_size_that_is_not_read_behind_a_decision():
     for n in (3, 4, 5, 6, 3):
         agrees(fn, unread, torch.ones(n), torch.ones(n + 1))
         agrees(fn, unread, torch.ones(n), -torch.ones(n + 1))
+    assert graph_of(fn).eager_calls == 0
+
+
+@pytest.mark.parametrize("program", [lambda x, t: x * t.mean(), lambda x, t: (x.softmax(0) * t).sum() / x.var()])
+def test_a_size_that_has_become_an_int_behind_a_decision(program):
+    def met(x, box):
+        y = x * x.mean()
+        if y.sum() > 0:
+            y = y * 2
+        return program(y, box.t)
+
+    fn = compiled(met)
+    for n in (3, 4, 5, 5, 4):
+        x, box = torch.linspace(-1, 2, n), SimpleNamespace(t=torch.arange(float(n)))
+        torch.testing.assert_close(fn(x, box), met(x, box))
     assert graph_of(fn).eager_calls == 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.prims import NumberSpec
-from dovetail.prims.sizes import Atom, Relations, Size, symbols_in
+from dovetail.prims.sizes import Atom, Relations, Size, is_symbolic, symbols_in
 from dovetail.prims.spec import strides_in_order
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy
 
@@ -171,8 +171,17 @@ def _are_in(atoms: Collection[Atom], names: Mapping[str, str]) -> bool:
 
 def symbols_of(lines: Sequence[BoundSymbol], values: Sequence[Proxy]) -> dict[Atom, None]:
     """Return the symbols that lines, and the shapes of what they compute and read, are about."""
+    return symbols_in(_sizes_of(lines, values))
+
+
+def has_sizes(lines: Sequence[BoundSymbol], values: Sequence[Proxy]) -> bool:
+    """Return whether lines, or the shapes of what they compute and read, are about sizes: symbols, or what was one and has become constant."""
+    return is_symbolic(_sizes_of(lines, values))
+
+
+def _sizes_of(lines: Sequence[BoundSymbol], values: Sequence[Proxy]) -> list[Any]:
     tensors = [p for p in (*values, *[p for line in lines for p in (*line.reads, *line.writes)]) if isinstance(p, TensorProxy)]
-    return symbols_in([*[(line.args, line.kwargs) for line in lines], *[(p.spec.shape, p.spec.strides) for p in tensors]])
+    return [*[(line.args, line.kwargs) for line in lines], *[(p.spec.shape, p.spec.strides) for p in tensors]]
 
 
 def widths(values: Collection[Proxy], late: LateSizes) -> tuple:

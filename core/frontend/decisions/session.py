@@ -17,7 +17,7 @@ from dovetail.frontend.decisions.counters import CountedRange, differing, follow
 from dovetail.frontend.decisions.differentiating import DifferentiatingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
-from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, symbols_of, widths
+from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
@@ -325,7 +325,7 @@ class Session(DifferentiatingRequester):
         edge.trace = self.functionalizer.new.derive(
             "segment", inputs=list(reads), lines=lines, outputs=tuple(outputs), constants=self.trace.constants
         )
-        if not sizes:
+        if not sizes and not (self.late and has_sizes(lines, [*reads, *outputs])):
             edge.trace.relations = None
         with self.late.apart():
             if lines:
@@ -470,12 +470,11 @@ class Session(DifferentiatingRequester):
     def note_written(self, written: set[int]) -> None:
         """Compile all segments again where this path writes inputs that they may have saved for their backward."""
         graph = self.graph
-        new = written - graph.written
         kept = [p for p in self.trace.outputs if requires_grad(p) and p not in self.freed]
         if not kept and self.functionalizer.followed.isdisjoint(self.trace.inputs):
             return  # nothing that the path has saved is read after it
-        graph.written |= new
-        if new and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
+        if not graph.written >= written and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
+            graph.written |= written
             raise graph.start_over()
 
     def finisher(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
