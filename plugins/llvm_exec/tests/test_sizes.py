@@ -210,3 +210,16 @@ def test_the_entry_reads_ints():
     assert isinstance(last_entry(compiled).call, BuiltinFunctionType)
     for odd in (1 << 70, -2, 0, True):
         torch.testing.assert_close(compiled(x, odd), x[:odd] * odd) if abs(odd) < 99 else None
+
+
+def one_column(x):
+    return F.pad(x.exp(), (1, x.shape[0] * 900)), x.softmax(-1), x * 2
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_value_for_each_row_beside_long_rows_is_written_by_one_unit(dynamic):
+    compiled = dovetail.jit(one_column, dynamic=dynamic, executors=EXECUTORS)
+    for rows in (3, 4, 11):
+        x = torch.randn(rows, 1)
+        for got, want in zip(compiled(x), one_column(x), strict=True):
+            torch.testing.assert_close(got, want)

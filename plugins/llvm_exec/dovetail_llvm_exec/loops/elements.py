@@ -31,7 +31,7 @@ class Elements(Stage):
         outer = [axis for axis in self.outer if axis is not along]
         size = self.columns[0].size if self.columns else 1
         block = BLOCK if along is None else TILE * 8
-        blocks = -(-size // block) if type(size) is Size or size >= 2 * block else 1
+        blocks = -(-size // block) if self._divisible() and (type(size) is Size or size >= 2 * block) else 1
         tiles = 1 if along is None else -(-along.size // TILE)
         nest.hoist(exprs)
         with b.loop(b.params[1], b.params[2]) as units_loop:
@@ -50,10 +50,15 @@ class Elements(Stage):
         parted = type(blocks) is Size or blocks > 1
         self._finish(b, nest, blocks * tiles * size_of(outer), self.cost, [*self.outer, *(self.columns if parted else [])])
 
+    def _divisible(self) -> bool:
+        """Return whether units can have parts of the columns: not where a store has one element for a whole row, which each of them would write."""
+        columns = {atom for axis in self.columns for atom in axis.atoms if hint_of(atom.size) != 1}
+        return all(columns <= {atom for atom, _ in store.form.terms} for store in self.stores)
+
     def _passes(self, nest: Nest, axis: Axis, start: Value | None, block: int) -> None:
         """Write all passes over one unit but the last: each leaves in arrays what later ones read."""
         b = nest.b
-        if hint_of(axis.size) < LEAST:
+        if hint_of(axis.size) < LEAST or (start is None and isinstance(axis.size, Size)):  # arrays have a size that is known here
             return
         form = inside(axis.atoms)
         for values in passes(self.exprs, axis.atoms):
@@ -121,14 +126,14 @@ class Elements(Stage):
             rest() if start is None else b.branch(b.compare("gt", b.add(start, block), axis.size), rest, ())
         nest.across, nest.lanes = None, 1
 
-    def _counted(self, nest: Nest, axis: Axis, start: Value, block: int, body: Callable[[Value | None], None]) -> None:
-        """Write the elements of one unit where the number of whole vectors is known when the kernel runs."""
+    def _counted(self, nest: Nest, axis: Axis, start: Value | None, block: int, body: Callable[[Value | None], None]) -> None:
+        """Write the elements of one unit where the number of whole vectors is known when the kernel runs; without a start, it has all of them."""
         b, lanes = nest.b, nest.lanes
         size, whole = b.constant(axis.size, "i64"), b.constant(axis.size // lanes * lanes, "i64")
-        end = b.add(start, block)
+        end = size if start is None else b.add(start, block)
 
         def vectors() -> list[Value]:
-            with b.loop(start, b.call("llvm.smin.i64", "i64", end, whole), lanes) as loop:
+            with b.loop(b.constant(0, "i64") if start is None else start, b.call("llvm.smin.i64", "i64", end, whole), lanes) as loop:
                 nest.enter({axis: loop.index})
                 body(None)
                 nest.leave()
