@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.extend import BoundSymbol, FusionExecutor, OperatorExecutor, Trace, Verdict
 from dovetail.extend.advanced import Executor, is_claim, prims_of
+from dovetail.prims.sizes import hint_of
 from dovetail.prims.spec import prod
 from dovetail_llvm_exec.call.entry import entry
 from dovetail_llvm_exec.call.kernel import Kernels
@@ -48,7 +49,7 @@ class LLVMExecutor(FusionExecutor):
         """Return whether a region computes anything: views alone are cheaper elsewhere."""
         if all(line.symbol.name in SHOWN for line in prims_of(region.lines)):
             return "leaves views that no kernel of its own reads to executors that make them one by one"
-        if len(region.lines) == 1 and region.lines[0].symbol.id == "torch.logsumexp" and (width := _width(region)) < SHORTEST:
+        if len(region.lines) == 1 and region.lines[0].symbol.id == "torch.logsumexp" and (width := hint_of(_width(region))) < SHORTEST:
             return f"leaves the logarithm of each {width} numbers alone to executors that compute many at once"
         return True
 
