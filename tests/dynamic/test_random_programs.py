@@ -110,12 +110,22 @@ def called(fn: Callable, args: list[torch.Tensor]) -> tuple | None:
         return None
 
 
-def check_results(got: tuple, want: tuple) -> None:
-    for a, b in zip(got, want, strict=True):
+def check_values(got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor) -> None:
+    """Compare with eager mode; where differences cancel, with what it computes in float64, by its own error in float32."""
+    try:
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, equal_nan=True)
+    except AssertionError:
+        same = got.shape == want.shape and got.dtype == want.dtype
+        if not same or not (got - exact).abs().max() <= 4 * (want - exact).abs().max():
+            raise
+
+
+def check_results(got: tuple, want: tuple, exact: tuple) -> None:
+    for a, b, judge in zip(got, want, exact, strict=True):
         if not isinstance(b, torch.Tensor):
             assert type(a) is type(b) and a == b
             continue
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, equal_nan=True)
+        check_values(a, b, judge)
         assert a.requires_grad == b.requires_grad
         if all(n > 1 for n in b.shape):
             assert a.stride() == b.stride()
@@ -152,7 +162,7 @@ def check(seed: int) -> None:
             warnings.filterwarnings("error", message=".*tracing it with symbolic sizes raised")
             got = compiled(*ours)
         try:
-            check_results(got, want)
+            check_results(got, want, fn(*(x.double() for x in base)))
             torch.testing.assert_close([x.detach() for x in ours], [x.detach() for x in eagers], equal_nan=True)
             if grads:
                 check_gradients(got, want, [ours, eagers], pick)
