@@ -223,3 +223,18 @@ def test_a_value_for_each_row_beside_long_rows_is_written_by_one_unit(dynamic):
         x = torch.randn(rows, 1)
         for got, want in zip(compiled(x), one_column(x), strict=True):
             torch.testing.assert_close(got, want)
+
+
+@pytest.mark.filterwarnings("error:.*the llvm executor does not compile")
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_slice_past_the_end_is_empty(dynamic):
+    def fn(x):
+        rest = x[1:]
+        return rest, rest.amax(-1, keepdim=True) - rest
+
+    compiled = dovetail.jit(fn, dynamic=dynamic, executors=EXECUTORS, recompute="all")
+    for rows in (1, 4, 1):
+        x, y = (torch.ones(rows, 3, requires_grad=True) for _ in range(2))
+        for got, want in zip(compiled(x), fn(y), strict=True):
+            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(torch.autograd.grad(got.sum(), x, retain_graph=True), torch.autograd.grad(want.sum(), y, retain_graph=True))

@@ -79,7 +79,7 @@ def _verify_group(group: Group, of: Mapping[Buffer, Node], complete: set[Buffer]
         for load in (e for e in walk(roots) if e.op == "load"):
             buffer, form = load.data
             require(buffer in complete, "loop nest {} reads {}, which is not complete then", group.index, named(buffer))
-            if not load.args and hint_of(of[buffer].numel):
+            if not load.args and hint_of(group.numel):  # an empty one reads nothing
                 _verify_bounds(form, of[buffer], f"loop nest {group.index} reads {named(buffer)}")
 
 
