@@ -55,6 +55,7 @@ VIEWS = {
     "detach": lambda x: x.detach(),
     "data": lambda x: x.data,
     "as_strided": lambda x: x.as_strided((3, 4), (1, 3)),
+    "as_strided, every other element": lambda x: x.as_strided((1, 2, 2), (9, 2, 6)),
 }
 
 
@@ -203,7 +204,7 @@ def test_errors_are_of_eagers_type(bad):
 @pytest.mark.parametrize(
     ("refused", "way_out"),
     [
-        (lambda x: x.as_strided((2, 2), (1, 1)), "indexing, transpose, expand or unfold"),
+        (lambda x: x[:, ::2].as_strided((2, 2), (1, 1)), "indexing, transpose, expand or unfold"),
         (lambda x: x.view(torch.float64), "use a dtype of the same size"),
         (lambda x: x[:, 0].repeat_interleave(x[:, 0].long()), "output_size"),
         (lambda x: x.tensor_split(x[:2, 0].long()), "tuple of ints"),

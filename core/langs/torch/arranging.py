@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.joining import position
 from dovetail.langs.torch.shape import reshaped, swapped
 from dovetail.prims.shape import replaced
+from dovetail.prims.sizes import index_of
+from dovetail.prims.spec import TensorSpec, row_major
 
 
 def flipped(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -173,6 +175,57 @@ def unfold(self: Tensor, dimension: int, size: int, step: int):
         one = prims.reshape(self, shape=(1,))
         return one if size else core.sliced(one, 0, 0, 0)
     return prims.unfold(self, dim=core.canonical_dim(dimension, len(self.spec.shape)), size=size, step=step)
+
+
+@torchsymbol("torch.as_strided", methods=("as_strided",))
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None):
+    """The view of the input's memory with these strides, where the input lies densely in memory and the view within it."""
+    spec, size, stride = input.spec, tuple(map(index_of, size)), tuple(map(index_of, stride))
+    require(len(size) == len(stride), "mismatch in length of strides and shape: {} and {}", list(stride), list(size))
+    require(all([n >= 0 for n in size]), "as_strided: sizes are not negative, got {}", list(size))
+    require(all([n >= 0 for n in stride]), "as_strided: Negative strides are not supported at the moment, got strides: {}", list(stride))
+    if storage_offset is None and (permuted := _order_of(spec, size, stride)) is not None:
+        return prims.transpose(input, order=permuted)
+    order = tuple(sorted(range(spec.rank), key=lambda d: (-spec.steps[d], -spec.shape[d])))
+    rows = row_major(tuple([spec.shape[d] for d in order]))
+    is_dense = spec.numel == 0 or all([spec.shape[d] == 1 or step == spec.steps[d] for d, step in zip(order, rows)])
+    empty = any([n == 0 for n in size])
+    span = 0 if empty else 1 + sum([(n - 1) * s for n, s in zip(size, stride)])
+    if storage_offset is not None or not is_dense or span > spec.numel:
+        raise Unsupported(
+            "as_strided is traced where the input is dense in memory, without storage_offset and within the elements of the input; "
+            "write it with indexing, transpose, expand or unfold"
+        )
+    flat = prims.reshape(prims.transpose(input, order=order), shape=(spec.numel,))
+    if empty:
+        return prims.reshape(core.sliced(flat, 0, 0, 0), shape=size)
+    return _windows(core.sliced(flat, 0, 0, span), size, stride)
+
+
+def _order_of(spec: TensorSpec, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the order of dimensions that results in these sizes and strides, or None."""
+    remaining = list(enumerate(zip(spec.shape, spec.steps, strict=True)))
+    order = []
+    for target in zip(size, stride, strict=True):
+        match = next((item for item in remaining if item[1] == target or (target[0] == 1 and item[1][0] == 1)), None)
+        if match is None:
+            return None
+        remaining.remove(match)
+        order.append(match[0])
+    return None if remaining else tuple(order)
+
+
+def _windows(flat: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    """Return the elements of a vector from its first to its last in dimensions of these sizes and strides: windows within windows."""
+    moving = sorted([d for d, (n, s) in enumerate(zip(size, stride)) if n != 1 and s != 0], key=lambda d: -stride[d])
+    x, span = flat, flat.spec.numel
+    for i, d in enumerate(moving):
+        span -= (size[d] - 1) * stride[d]
+        x = prims.unfold(x, dim=i, size=span, step=stride[d])
+    x = prims.squeeze(x, dims=(len(moving),))
+    dims = sorted(moving)
+    x = prims.transpose(x, order=tuple([moving.index(d) for d in dims]))
+    return prims.broadcast_in_dim(x, shape=size, dims=tuple(dims))
 
 
 # Tensors with a part replaced.

@@ -434,26 +434,3 @@ def channel_shuffle(input: Tensor, groups: int):
     require(shape[1] % groups == 0, "Number of channels must be divisible by groups, got {} channels and {} groups", shape[1], groups)
     parts = (shape[0], groups, shape[1] // groups, *shape[2:])
     return _dealt_out(input, parts, (0, 2, 1, *range(3, len(shape) + 1)), shape)
-
-
-@torchsymbol("torch.as_strided", methods=("as_strided",))
-def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None):
-    """The view with these strides, supported where it is a permutation of the dimensions of all of the input."""
-    spec, size, stride = input.spec, tuple(size), tuple(stride)
-    require(len(size) == len(stride), "mismatch in length of strides and shape: {} and {}", list(stride), list(size))
-    order = _order_of(spec, size, stride)
-    if order is None or storage_offset is not None:
-        raise Unsupported("as_strided is only traced for permutations of all of the input; write it with indexing, transpose, expand or unfold")
-    return prims.transpose(input, order=order)
-
-
-def _order_of(spec: Any, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
-    remaining = list(enumerate(zip(spec.shape, spec.steps, strict=True)))
-    order = []
-    for target in zip(size, stride, strict=True):
-        match = next((item for item in remaining if item[1] == target or (target[0] == 1 and item[1][0] == 1)), None)
-        if match is None:
-            return None
-        remaining.remove(match)
-        order.append(match[0])
-    return None if remaining else tuple(order)
