@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import torch
 
 import dovetail
@@ -14,6 +15,8 @@ def same(got, want):
     assert type(got) is type(want)
     if isinstance(want, torch.Tensor):
         torch.testing.assert_close(got, want)
+    elif isinstance(want, numpy.ndarray):
+        numpy.testing.assert_array_equal(got, want, strict=True)
     elif isinstance(want, (list, tuple)):
         assert len(got) == len(want)
         for one, other in zip(got, want, strict=True):

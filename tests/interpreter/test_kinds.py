@@ -115,7 +115,21 @@ def raises(x):
     return x * random.random()
 
 
-@pytest.mark.parametrize("program", [dropped, mixed, shuffled, raises])
+def arrays(x):
+    """Mask spans of a row, as speech models do in training."""
+    offset = numpy.random.rand(1).item()
+    starts = numpy.random.choice(numpy.arange(5), int(1.5 + offset), replace=False)
+    if len(starts) < 2:
+        starts = numpy.concatenate([starts, numpy.ones(2 - len(starts), dtype=numpy.int32) * starts[0]])
+    mask = numpy.zeros((1, 6), dtype=bool)
+    numpy.put_along_axis(mask, starts[None], 1, -1)
+    noise = numpy.random.normal(size=(2, 6))
+    noise[0] += 1
+    weight = numpy.random.beta(0.4, 0.4)
+    return weight * x.masked_fill(torch.tensor(mask[0]), 0.0) + torch.from_numpy(noise), numpy.random.permutation(3)
+
+
+@pytest.mark.parametrize("program", [dropped, mixed, shuffled, raises, arrays])
 def test_draws_that_python_branches_on_are_drawn_at_every_call(program):
     compiled = dovetail.jit(program)
 

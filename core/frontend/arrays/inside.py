@@ -25,6 +25,7 @@ from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.environment import constant
 from dovetail.frontend.recording.array_choices import ArrayNeeded
 from dovetail.frontend.recording.generators import guard_same
+from dovetail.frontend.recording.tracked_environment import tensor_of
 from dovetail.langs.numpy import FUNCTIONS, LANGUAGE, NumpyProxy, numpy_dtype, records
 from dovetail.langs.torch import LANGUAGE as TORCH
 from dovetail.prims import Symbol
@@ -114,6 +115,14 @@ class Arrays:
         tensor = TORCH["clone"](constant(torch.from_numpy(array).clone(), self.recorder.trace))
         self.by_value[tensor] = array, array.tobytes()
         return tensor
+
+    def drawn(self, drawn: Any, sample: Any) -> Any:
+        """Return the array, or scalar, like `sample` that is drawn at every call: `drawn` is where its tensor comes from, or the tensor."""
+        tensor = drawn if is_proxy(drawn) else self.recorder.add_input(drawn, tensor_of(sample))
+        with self.speaking():
+            array = FUNCTIONS[np.array](tensor)  # the program may write to it
+        array.scalar = isinstance(sample, np.generic)
+        return array
 
     def need(self, tracker: Tracker, array: Any) -> None:
         """Trace the call again with an array from outside as an input, where it is none yet and can be; so for a view of it."""

@@ -11,7 +11,7 @@ from dovetail.devices import device
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.requests import Outcome, Request
 from dovetail.frontend.decisions.sized import SizedRequester
-from dovetail.frontend.recording.tracked_environment import DRAWN
+from dovetail.frontend.recording.tracked_environment import DRAWN, tensor_of
 
 
 class DrawingRequester(SizedRequester):
@@ -22,15 +22,17 @@ class DrawingRequester(SizedRequester):
             self.graph.generators.note_host(generator)
 
         def step() -> tuple[Outcome, tuple]:
-            return Outcome.of_results(torch.tensor(call(), dtype=DRAWN[kind]), {}) if kind in DRAWN else (Outcome.of_value(call()), ())
+            if kind not in DRAWN and kind != "array":
+                return Outcome.of_value(call()), ()
+            return Outcome.of_results(tensor_of(call()) if kind == "array" else torch.tensor(call(), dtype=DRAWN[kind]), {})
 
         outcome, arriving = self.decide(Request(f"the result of {what}", mark, [], step))
-        if kind not in DRAWN:
+        if kind not in DRAWN and kind != "array":
             return outcome.value
         (spec,) = outcome.specs()
         number = self.trace.tensor(spec)
         arriving[number] = len(arriving)
-        return number.item()
+        return number if kind == "array" else number.item()
 
     def note_draw(self, devices: Sequence[Any]) -> None:
         if (why := self.graph.generators.note_devices([device(str(each or torch.get_default_device())) for each in devices])) is not None:

@@ -209,6 +209,7 @@ class Graph:
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
+        self.creates = False  # whether np.zeros and its like are traced, since the program writes traced values into what they return
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not
         self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values
         self.driver: Drive | None = None  # all of it as one function; None while calls explore

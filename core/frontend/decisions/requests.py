@@ -378,7 +378,8 @@ class Requester(Machinery):
 
         Args:
             call: the call.
-            kind: a key of DRAWN for a number of the program, "outcome" for a value each of which is an outcome, "effect" for None.
+            kind: a key of DRAWN for a number of the program, "array" for an array of NumPy's, "outcome" for a value each of which is an outcome,
+                "effect" for None.
             what: a name for messages.
             mark: equal for equal calls.
             generator: what it draws from; None for another part of the world.

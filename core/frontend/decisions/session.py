@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import DovetailError, InputError
+from dovetail.errors import DovetailError, InputError, TracedValueError, Unsupported
 from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange, differing, follows
@@ -82,7 +83,7 @@ class Session(DifferentiatingRequester):
         environment.read.add("default_dtype")  # guarded in the root, where it costs least: most programs read it sooner or later
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
         sizes = ArgumentSizes(*graph.arguments) if graph.arguments is not None else None
-        self.recorder = TorchRecorder(self.trace, environment, sizes)
+        self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.creates))
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
         hints = {number: self.values[i] for i, number in self.decision.sizes}
         self.late = LateSizes(hints, Relations(user_line) if sizes is None else sizes.relations)
@@ -102,6 +103,9 @@ class Session(DifferentiatingRequester):
         except Exception as error:
             if (self.late or self.recorder.sizes) and isinstance(error, DovetailError):
                 raise self.without_symbols() from error
+            if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.inside is not None and not graph.creates:
+                graph.creates = True
+                raise graph.start_over() from error
             raise self.give_up(self.eager(error)) from error
         finally:
             self.late.relations.close()

@@ -50,6 +50,9 @@ class ArrayHooks(Recorder):
             self.environment.arrays, self.environment.array_inputs = self.inside, self.inside.inputs.arrays
         return self.inside
 
+    def array(self, tracker: Tracker, drawn: Any, sample: Any) -> Any:
+        return self.arrays.drawn(drawn, sample)
+
     def is_input(self, value: Any) -> bool:
         return is_tensor_class(type(value)) or (bool(self.choices.inputs) and id(value) in self.choices.inputs)
 

@@ -29,7 +29,7 @@ from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
 from dovetail.frontend.recording.metadata_writes import CHANGING
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
 from dovetail.frontend.recording.torch_globals import GlobalSettings
-from dovetail.frontend.recording.tracked_environment import DRAWN, TrackedEnvironment, drawn_value
+from dovetail.frontend.recording.tracked_environment import DRAWN, TrackedEnvironment, drawn_value, tensor_of
 from dovetail.frontend.shards import whole
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
@@ -205,6 +205,8 @@ class TorchRecorder(CallHooks):
         return proxy
 
     def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+        if kind == "array":
+            return lambda argument: tensor_of(call(argument))
         dtype = DRAWN[kind]
         return lambda argument: torch.tensor(call(argument), dtype=dtype)
 
@@ -218,12 +220,15 @@ class TorchRecorder(CallHooks):
         return NULL
 
     def number(self, tracker: Tracker, source: Source, kind: str) -> Any:
-        sample = torch.zeros((), dtype=DRAWN[kind])
+        return self.add_input(source, torch.zeros((), dtype=DRAWN[kind])).item()
+
+    def add_input(self, source: Source, sample: torch.Tensor) -> Any:
+        """Return the input for a tensor like `sample` that is computed before the program at every call."""
         proxy = self.trace.tensor(spec_of(sample))
         self.trace.inputs.append(proxy)
         self.sources.append((source, proxy))
         self.environment.tensors.append(sample)
-        return proxy.item()
+        return proxy
 
     def rate(self, tracker: Tracker, value: float, source: Source) -> Any:
         """Return what the program sees for a learning rate of an optimizer: an input where a schedule has changed it."""

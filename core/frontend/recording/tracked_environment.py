@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,11 @@ WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
     'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
 )
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """Return the tensor for an array, or a scalar of NumPy's, that a random generator has drawn."""
+    return torch.from_numpy(sys.modules["numpy"].asarray(array))
 
 
 def drawn_value(what: str) -> TracedValueError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
@@ -10,7 +12,10 @@ from typing import Any, NamedTuple
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.guards.source import Source
-from dovetail.frontend.interpreter.tracking.rules import NEW_GENERATOR, Fresh, Refused, is_state, name_of
+from dovetail.frontend.interpreter.tracking.rules import ARRAY, BOOL, FLOAT, INT, NEW_GENERATOR, Fresh, Refused, is_state, name_of
+
+
+_NUMBERS = {float: FLOAT, int: INT, bool: BOOL}
 
 
 def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -22,14 +27,18 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
         args = [tracker.path(x) for x in args]
     owner, place = _owner(tracker, function, args)
     arguments = args if owner is None or owner is getattr(function, "__self__", None) else args[1:]
-    if not all([type(x) in tracker.atoms or isinstance(x, IntEnum) for x in (*arguments, *kwargs.values())]):
+    if _is_numpy(owner):
+        known = tracker.spelled
+        arguments, kwargs = [known(x) for x in arguments], {key: known(x) for key, x in kwargs.items()}
+        arguments, kwargs = [_constant(tracker, x) for x in arguments], {key: _constant(tracker, x) for key, x in kwargs.items()}
+    elif not all([_is_atom(tracker, x) for x in (*arguments, *kwargs.values())]):
         raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass its result")
     if rule.kind == "value":
         return looked_up(tracker, partial(function, *args, **kwargs))
     if owner is not None and place is None:
         raise Unsupported(NEW_GENERATOR.format(f"{name}()"))
-    if rule.kind != "effect" and (kwargs.keys() & {"size"} or _is_sized(name, owner, arguments)):
-        raise Unsupported(f"{name}() returns an array of random numbers; draw with torch, or outside, and pass the array as a tensor")
+    if _is_numpy(owner) and (rule.kind == "array" or (rule.kind != "effect" and (kwargs or not all(map(_is_number, arguments)) or _is_sized(name, arguments)))):
+        return _drawn(tracker, function, owner, place, arguments, kwargs)
     return _run_again(tracker, rule, function, owner, place, arguments, kwargs)
 
 
@@ -75,12 +84,57 @@ def _owner(tracker: Any, function: Any, args: list[Any]) -> tuple[Any, Source | 
     return owner, None
 
 
-def _is_sized(name: str, owner: Any, args: list[Any]) -> bool:
+def _is_numpy(owner: Any) -> bool:
+    return type(owner).__module__.startswith("numpy")
+
+
+def _is_atom(tracker: Any, x: Any) -> bool:
+    return type(x) in tracker.atoms or isinstance(x, IntEnum)
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) in (int, float)
+
+
+def _constant(tracker: Any, x: Any) -> Any:
+    """Return an argument of a generator of NumPy's as a constant: a number, text, a dtype, or an array or a list of numbers, which is copied."""
+    plain = int(x) if tracker.recorder.is_symbolic(x) and not isinstance(x, tuple) else tracker.plain(x)
+    numpy = sys.modules["numpy"]
+    if isinstance(plain, (list, tuple)):
+        return type(plain)([_constant(tracker, part) for part in plain])
+    if isinstance(plain, numpy.ndarray) and not tracker.recorder.is_tensor(plain) and not plain.dtype.hasobject:
+        return plain.copy()
+    if _is_atom(tracker, plain) or isinstance(plain, (type, numpy.dtype)) or type(plain) in tracker.recorder.atoms:
+        return plain
+    raise Unsupported("a random generator of NumPy's takes numbers, text and arrays with known values; draw with torch, or outside")
+
+
+def _is_sized(name: str, args: list[Any]) -> bool:
     """Return whether NumPy returns an array: `rand` and `randn` take sizes alone, the others take one at the end."""
-    if type(owner).__module__.startswith("numpy"):
-        most = {"rand": 0, "randn": 0, "random": 0, "random_sample": 0, "standard_normal": 0, "exponential": 1, "poisson": 1, "geometric": 1}
-        return len(args) > most.get(name.rpartition(".")[2], 2)
-    return False
+    most = {"rand": 0, "randn": 0, "random": 0, "random_sample": 0, "standard_normal": 0, "exponential": 1, "poisson": 1, "geometric": 1}
+    return len(args) > most.get(name.rpartition(".")[2], 2)
+
+
+def _drawn(tracker: Any, function: Any, owner: Any, place: Source | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Return what a generator of NumPy's draws at every call: a number of the program, an array, or a scalar of NumPy's."""
+    rule = _kind_drawn(function, owner, args, kwargs)
+    drawn = _run_again(tracker, rule, function, owner, place, args, kwargs)
+    return tracker.recorder.array(tracker, drawn, _sample(function, owner, args, kwargs)) if rule is ARRAY else drawn
+
+
+def _sample(function: Any, owner: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Return what a copy of a generator draws."""
+    return getattr(copy.deepcopy(owner), function.__name__)(*args, **kwargs)
+
+
+def _kind_drawn(function: Any, owner: Any, args: list[Any], kwargs: dict[str, Any]) -> Fresh:
+    """Return the rule for what a call draws."""
+    sample = _sample(function, owner, args, kwargs)
+    if type(sample) in _NUMBERS:
+        return _NUMBERS[type(sample)]
+    if getattr(sample, "dtype", sys.modules["numpy"].dtype(object)).kind not in "biufc":
+        raise Unsupported(f"{name_of(function)}() draws a {type(sample).__name__}, which no tensor can hold; draw outside, and pass the result")
+    return ARRAY
 
 
 def _mark(name: str, owner: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple:
@@ -100,4 +154,6 @@ def _run_again(tracker: Any, rule: Fresh, function: Any, owner: Any, place: Sour
     called = call if rule.kind == "effect" else tracker.recorder.boxed(call, rule.kind)
     source = tracker.sources.fresh(place, len(tracker.calls), called)
     tracker.calls.append(source)
+    if rule.kind == "array":
+        return source
     return None if rule.kind == "effect" else tracker.recorder.number(tracker, source, rule.kind)

@@ -106,6 +106,13 @@ class Recorder:
         """Return what the program sees for a number that is computed before it at every call."""
         raise NotImplementedError
 
+    def array(self, tracker: Tracker, drawn: Any, sample: Any) -> Any:
+        """Return what the program sees for an array, or a scalar of NumPy's, like `sample` that is drawn at every call.
+
+        `drawn` is the source of its tensor, or the tensor where the program draws in its midst.
+        """
+        raise NotImplementedError
+
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
         """Return what the program sees for an int in its arguments: the value itself, which is then guarded, or a symbol."""
         return value

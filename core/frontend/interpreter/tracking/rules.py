@@ -47,8 +47,8 @@ _os = sys.modules[os.stat.__module__]  # posix, or nt
 
 
 class Fresh(NamedTuple):
-    """The result of a call that is run at every call: `kind` is "float", "int" or "bool" for a number that is an input of the program, "value" for
-    one that is guarded, since Python may branch on it, and "effect" for None."""
+    """The result of a call that is run at every call: `kind` is "float", "int" or "bool" for a number that is an input of the program, "array" for
+    an array of NumPy's that is one, "value" for a result that is guarded, since Python may branch on it, and "effect" for None."""
 
     kind: str
 
@@ -60,7 +60,8 @@ class Refused(NamedTuple):
 
 
 DEEP, KEEPS = "deep", "keeps"
-FLOAT, INT, VALUE, EFFECT = Fresh("float"), Fresh("int"), Fresh("value"), Fresh("effect")
+FLOAT, INT, BOOL, VALUE, EFFECT = Fresh("float"), Fresh("int"), Fresh("bool"), Fresh("value"), Fresh("effect")
+ARRAY = Fresh("array")
 _OUTSIDE = Refused("its result changes from call to call; call it outside the compiled function, and pass its result")
 _FILES = Refused("it reads or writes what is outside of the program; do it outside the compiled function, and pass what you need")
 _MOMENT = Refused("its result changes from call to call; call it outside, and pass its result, or use time.time(), which is read at every call")
@@ -129,7 +130,14 @@ CLASSES: dict[type, Any] = {
     object: KEEPS,
     type: KEEPS,
 }
+_DISTRIBUTIONS = (  # methods of both kinds of generators of NumPy's
+    *("beta", "binomial", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma", "geometric", "gumbel", "hypergeometric", "laplace"),
+    *("logistic", "lognormal", "logseries", "multinomial", "multivariate_normal", "negative_binomial", "noncentral_chisquare", "noncentral_f"),
+    *("normal", "pareto", "permutation", "poisson", "power", "random", "rayleigh", "standard_cauchy", "standard_exponential", "standard_gamma"),
+    *("standard_normal", "standard_t", "triangular", "uniform", "vonmises", "wald", "weibull", "zipf"),
+)
 METHODS: dict[tuple[str, str], Any] = {  # (class, method) where the class is not imported here, or only some of its methods have a row
+    **{(kind, name): ARRAY for kind in ("RandomState", "Generator") for name in _DISTRIBUTIONS},
     ("Random", "random"): FLOAT,
     ("Random", "getrandbits"): INT,
     ("Random", "seed"): EFFECT,
