@@ -104,6 +104,10 @@ class Environment:
         """Return what `proxy` holds where the lines of `trace` compute it from constants alone, None where tracing does not know it."""
         return None
 
+    def listed(self, tensor: Proxy) -> Any:
+        """Return the numbers of a tensor as nested lists.  Raises TracedValueError where they are unknown."""
+        raise no_value(tensor)
+
     def default_float(self) -> dtypes.DType:
         """Return the dtype of a Python float, and of a quotient of integers."""
         return dtypes.float32

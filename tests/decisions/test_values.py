@@ -46,6 +46,17 @@ def test_27_what_cannot_be_cut_is_refused(program):
         compiled(function(program))(X, torch.tensor(3), torch.tensor(2.5))
 
 
+def test_lists_of_tensors_hold_numbers_of_the_program():
+    def listed(x):
+        (a, b), total = x[:2, None].expand(2, 2).tolist(), torch.linalg.lstsq(x.diag() + 1, x).solution.tolist()
+        return torch.tensor([b[0], 1.0]) * a[0] + (total[0] if a[1] > 0 else total[-1]), x.repeat(30).tolist()[-1]
+
+    fn = compiled(listed)
+    warnings.filterwarnings("error", "listed: calls run eagerly")
+    for start in (1.0, -2.0, 3.0):
+        agrees(fn, listed, torch.linspace(start, start + 3, 3))
+
+
 def test_8_operations_with_results_of_unknown_shape():
     def shapes(x):
         picked, where = x[x > 0], torch.nonzero(x)

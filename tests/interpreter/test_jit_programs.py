@@ -169,7 +169,7 @@ ASKED = {
     "complex": lambda x: complex(x.sum()),
     "an index": lambda x: [1, 2, 3][x.argmax()],
     "range": lambda x: list(range(x.sum())),
-    "tolist": lambda x: x.tolist(),
+    "tolist of a large tensor": lambda x: x.repeat(9, 9).tolist(),
     "numpy": lambda x: float(x.numpy().sum()),
     "a quotient of items": lambda x: 1 / x.sum().item(),
     "a branch on item": lambda x: 1 if x.sum().item() > 0 else 2,

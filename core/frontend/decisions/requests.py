@@ -28,7 +28,6 @@ from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, user_line
 from dovetail.trace.proxies import no_value
 
 VALUE = "value"  # the question for the number itself
-LISTED = 64  # elements of a tensor that `tolist` returns one by one
 _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _SIGNS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
@@ -405,12 +404,6 @@ class Requester(Machinery):
     def counted(self, bounds: Sequence[Any]) -> Any:
         """Return the iterator of a `for` loop over range(*bounds), where its numbers need not be known; None where they have to be."""
         return None
-
-    def listed(self, tensor: TensorProxy) -> Any:
-        """Return tensor.tolist(), with numbers of the program for its elements."""
-        if tensor.spec.numel > LISTED:
-            return self.call_outside(torch.Tensor.tolist, (tensor,), {})
-        return [self.listed(tensor[i]) for i in range(tensor.spec.shape[0])] if tensor.spec.shape else tensor.item()
 
 
 def _is_whole(x: Proxy) -> bool:

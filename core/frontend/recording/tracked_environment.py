@@ -37,6 +37,7 @@ _TO_ARRAY = {
     torch.Tensor.__array__: _array_of,
 }
 DRAWN = {"float": torch.float64, "int": torch.int64, "bool": torch.bool}  # dtypes of numbers that are drawn at every call
+_LISTED = 64  # elements of a tensor that `tolist` returns one by one
 WAYS_OUT = (
     "mark the function that calls it with @dovetail.opaque, which runs it as it is at every call, tell Dovetail how to trace it with "
     'dovetail.extend.advanced.lookaside, or compile with interpretation="native"'
@@ -108,7 +109,7 @@ class TrackedEnvironment(TorchEnvironment):
         if func in _TO_ARRAY and self.tracker is not None:
             return _TO_ARRAY[func](self.tracker.recorder.arrays, *args, **kwargs)
         if self.is_value_dependent(func, args, kwargs):
-            return self.session.listed(args[0]) if func is torch.Tensor.tolist else self.session.call_outside(func, args, kwargs)
+            return self.session.call_outside(func, args, kwargs)
         return super().call(func, args, kwargs)
 
     def is_value_dependent(self, func: Callable, args: Sequence[Any], kwargs: dict) -> bool:
@@ -120,7 +121,14 @@ class TrackedEnvironment(TorchEnvironment):
         if func is torch.nn.functional.one_hot:
             classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
             return type(classes) is int and classes == -1
-        return func in VALUE_DEPENDENT or func is torch.Tensor.tolist or (func in _WHERE and len(args) == 1 and not kwargs)
+        return func in VALUE_DEPENDENT or (func in _WHERE and len(args) == 1 and not kwargs)
+
+    def listed(self, tensor: Proxy) -> Any:
+        if tensor.spec.numel <= _LISTED:
+            return [self.listed(tensor[i]) for i in range(tensor.spec.shape[0])] if tensor.spec.shape else tensor.item()
+        if self.session is None or not self.session.is_open:
+            return super().listed(tensor)
+        return self.session.call_outside(torch.Tensor.tolist, (tensor,), {})
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Return function(*args, **kwargs), for a function of the user's that this package calls."""

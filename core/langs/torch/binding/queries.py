@@ -154,10 +154,9 @@ def is_nonzero(input: Tensor) -> bool:
 
 @torchquery(methods=("tolist",))
 def tolist(self: Tensor) -> Any:
-    """Return the numbers of a tensor that is computed from constants alone, as nested lists."""
-    if (value := value_of(self)) is not None:
-        return value.tolist()
-    raise not_traced(torch.Tensor.tolist, "it turns the values into Python objects; return the tensor and convert it outside the compiled function")
+    """Return the numbers of a tensor as nested lists: those that are computed from constants alone are known."""
+    value = value_of(self)
+    return recorder.get().environment.listed(self) if value is None else value.tolist()
 
 
 @torchquery(methods=("__len__",))
