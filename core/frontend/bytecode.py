@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.errors import TracedValueError, Unsupported
+from dovetail.errors import DovetailError, InputError, TracedValueError, Unsupported
 from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
@@ -16,7 +16,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
-from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture
+from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
@@ -40,12 +40,14 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
             return acquired
     know_functional()
     choices = ArrayChoices(session is None, arrays_in(args, kwargs) if session is None else {})
+    is_compiling = True
     while True:
         environment = TrackedEnvironment(LANGUAGE)
         trace = Trace(language=LANGUAGE, environment=environment)
         if session is not None:
             session.attach(trace, environment)
         recorder = TorchRecorder(trace, environment, sizes, choices)
+        recorder.is_compiling = is_compiling
         try:
             return _interpret(fn, args, kwargs, recorder)
         except ArrayNeeded as needed:
@@ -56,6 +58,11 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
         except Unsupported:
             if not (choices.create(environment.array_inputs) or choices.give_up()):
                 raise
+        except Exception as error:  # the program's own, perhaps only where torch.compiler.is_compiling() is true
+            own = not isinstance(error, (DovetailError, PendingWrites)) or isinstance(error, InputError)
+            if not (own and is_compiling and recorder.asked_compiling):
+                raise
+            is_compiling = False
         finally:
             environment.array_inputs = None
         if sizes is not None:

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from agreement import same
+from agreement import agrees, same
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -220,3 +220,14 @@ def test_what_torch_compile_sets_around_calls_is_no_state_of_torch():
         torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 3.0))
 
     assert compiled.cache_info().programs == 1
+
+
+def test_what_raises_only_where_it_knows_that_it_is_compiled_is_traced_as_in_eager_mode():
+    def program(x, mask=None):
+        if mask is None and not torch.compiler.is_compiling():
+            mask = torch.ones_like(x)
+        return x * mask.sum()  # AttributeError without a mask
+
+    compiled = agrees(program, torch.ones(3))
+    with pytest.raises(AttributeError, match="has no attribute 'sum'"):
+        compiled(torch.ones(3), "mask")

@@ -94,7 +94,15 @@ def _global_state(function: Any) -> EagerCall:
 
 
 class CallHooks(ValueHooks):
-    """The part of a recorder of tensors that is about calls."""
+    """The part of a recorder of tensors that is about calls.
+
+    Attributes:
+        is_compiling: what torch.compiler.is_compiling() returns.
+        asked_compiling: whether the program has called that.
+    """
+
+    is_compiling = True  # libraries then leave out what reads values
+    asked_compiling = False
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         kind = type(function)
@@ -133,8 +141,9 @@ class CallHooks(ValueHooks):
         return self.call_numpy(tracker, function, args, kwargs, frame)
 
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        if function is torch.compiler.is_compiling:  # libraries then leave out what reads values
-            return True
+        if function is torch.compiler.is_compiling:
+            self.asked_compiling = True
+            return self.is_compiling
         if (transform := TRANSFORMS.get(function) or transformed_outside(function)) is not None:
             return self._ours(tracker, transform, args, kwargs)
         if function is torch.func.functional_call:
