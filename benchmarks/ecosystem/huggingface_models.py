@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 VOCABULARY, IMAGE, TOKENS = 99, 32, 12
+IMAGES = {"hgnet_v2": 64}  # 32 pixels end as one, of which batch norm over two images keeps the sign of a difference alone
 SIZES = {  # what attributes of a configuration are set to, by what their names contain, first match first
     **dict.fromkeys(("vocab_size", "vocab_size_or_config_json_file"), VOCABULARY),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_encoder_layers"), 2),
@@ -73,7 +74,7 @@ def inputs(model: torch.nn.Module, config: PreTrainedConfig) -> dict[str, torch.
             tensors["decoder_input_ids"] = torch.randint(1, VOCABULARY, (2, TOKENS - 4))
         return tensors
     if main == "pixel_values":
-        size = getattr(config, "image_size", IMAGE)
+        size = getattr(config, "image_size", IMAGES.get(config.model_type, IMAGE))
         height, width = size if isinstance(size, list | tuple) else (size, size)
         return {main: torch.randn(2, getattr(config, "num_channels", 3), height, width)}
     if main == "input_values":
