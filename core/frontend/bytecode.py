@@ -60,7 +60,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
                 raise
         except Exception as error:  # the program's own, perhaps only where torch.compiler.is_compiling() is true
             own = not isinstance(error, (DovetailError, PendingWrites)) or isinstance(error, InputError)
-            if not (own and is_compiling and recorder.asked_compiling):
+            if not (own and is_compiling and recorder.checks_compiling):
                 raise
             is_compiling = False
         finally:

@@ -11,7 +11,6 @@ import torch
 from dovetail import prims
 from dovetail.errors import DovetailError, InputError, TracedValueError, Unsupported
 from dovetail.executors.trials.judge import GradientDisagreement
-from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange, differing, follows
@@ -28,6 +27,7 @@ from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
+from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions

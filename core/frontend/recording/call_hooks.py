@@ -98,11 +98,11 @@ class CallHooks(ValueHooks):
 
     Attributes:
         is_compiling: what torch.compiler.is_compiling() returns.
-        asked_compiling: whether the program has called that.
+        checks_compiling: whether the program has called that.
     """
 
     is_compiling = True  # libraries then leave out what reads values
-    asked_compiling = False
+    checks_compiling = False
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         kind = type(function)
@@ -142,7 +142,7 @@ class CallHooks(ValueHooks):
 
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if function is torch.compiler.is_compiling:
-            self.asked_compiling = True
+            self.checks_compiling = True
             return self.is_compiling
         if (transform := TRANSFORMS.get(function) or transformed_outside(function)) is not None:
             return self._ours(tracker, transform, args, kwargs)

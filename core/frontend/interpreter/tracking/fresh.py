@@ -14,7 +14,6 @@ from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.rules import ARRAY, BOOL, FLOAT, INT, NEW_GENERATOR, Fresh, Refused, is_state, name_of
 
-
 _NUMBERS = {float: FLOAT, int: INT, bool: BOOL}
 
 
@@ -37,7 +36,7 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
         return looked_up(tracker, partial(function, *args, **kwargs))
     if owner is not None and place is None:
         raise Unsupported(NEW_GENERATOR.format(f"{name}()"))
-    if _is_numpy(owner) and (rule.kind == "array" or (rule.kind != "effect" and (kwargs or not all(map(_is_number, arguments)) or _is_sized(name, arguments)))):
+    if _is_numpy(owner) and rule.kind != "effect" and (rule is ARRAY or not _is_one_number(name, arguments, kwargs)):
         return _drawn(tracker, function, owner, place, arguments, kwargs)
     return _run_again(tracker, rule, function, owner, place, arguments, kwargs)
 
@@ -92,10 +91,6 @@ def _is_atom(tracker: Any, x: Any) -> bool:
     return type(x) in tracker.atoms or isinstance(x, IntEnum)
 
 
-def _is_number(x: Any) -> bool:
-    return type(x) in (int, float)
-
-
 def _constant(tracker: Any, x: Any) -> Any:
     """Return an argument of a generator of NumPy's as a constant: a number, text, a dtype, or an array or a list of numbers, which is copied."""
     plain = int(x) if tracker.recorder.is_symbolic(x) and not isinstance(x, tuple) else tracker.plain(x)
@@ -109,10 +104,10 @@ def _constant(tracker: Any, x: Any) -> Any:
     raise Unsupported("a random generator of NumPy's takes numbers, text and arrays with known values; draw with torch, or outside")
 
 
-def _is_sized(name: str, args: list[Any]) -> bool:
-    """Return whether NumPy returns an array: `rand` and `randn` take sizes alone, the others take one at the end."""
+def _is_one_number(name: str, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Return whether NumPy returns a number: `rand` and `randn` take sizes alone, the others take one at the end."""
     most = {"rand": 0, "randn": 0, "random": 0, "random_sample": 0, "standard_normal": 0, "exponential": 1, "poisson": 1, "geometric": 1}
-    return len(args) > most.get(name.rpartition(".")[2], 2)
+    return not kwargs and len(args) <= most.get(name.rpartition(".")[2], 2) and all([type(x) in (int, float) for x in args])
 
 
 def _drawn(tracker: Any, function: Any, owner: Any, place: Source | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
