@@ -18,6 +18,7 @@ from dovetail.frontend.decisions.driver import printed
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.modules.wrapped_modules import call_with, compiled_inside, innermost_sharded, is_data_parallel, is_sharded
+from dovetail.torch_internals import keep_dynamo_out
 from dovetail.trace import Trace
 
 
@@ -113,6 +114,7 @@ def _compiled_function(fn: Callable, cache: Cache) -> Callable:
             blame(error)
             raise
 
+    keep_dynamo_out(call, "it was compiled by dovetail.jit")
     call._cache = cache
     call.cache_info, call.clear_cache, call.explain_miss = cache.info, cache.clear, cache.explain_miss
     return call

@@ -35,6 +35,7 @@ from dovetail.torch_internals.dynamo import current_compile_id as current_compil
 from dovetail.torch_internals.dynamo import graph_break_counts as graph_break_counts
 from dovetail.torch_internals.dynamo import inductor_problem as inductor_problem
 from dovetail.torch_internals.dynamo import is_set_grad_enabled as is_set_grad_enabled
+from dovetail.torch_internals.dynamo import keep_dynamo_out as keep_dynamo_out
 from dovetail.torch_internals.dynamo import notes_module as notes_module
 from dovetail.torch_internals.dynamo import select_decompositions as select_decompositions
 from dovetail.torch_internals.dynamo import tracing_fakes as tracing_fakes

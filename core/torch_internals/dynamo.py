@@ -52,6 +52,24 @@ SELECT_DECOMPOSITIONS = Internal(
     probe=callable,
     costly=True,
 )
+SET_STRATEGY = Internal(
+    "torch._C._dynamo.eval_frame.set_code_exec_strategy",
+    purpose="keep Dynamo out of compiled functions that run inside torch.compile",
+    fallback="Dynamo traces the code around a compiled program, and breaks the graph in it",
+    probe=callable,
+)
+STRATEGY = Internal(
+    "torch._C._dynamo.eval_frame._FrameExecStrategy",
+    purpose="keep Dynamo out of compiled functions that run inside torch.compile",
+    fallback="Dynamo traces the code around a compiled program, and breaks the graph in it",
+    probe=callable,
+)
+ACTION = Internal(
+    "torch._C._dynamo.eval_frame._FrameAction",
+    purpose="keep Dynamo out of compiled functions that run inside torch.compile",
+    fallback="Dynamo traces the code around a compiled program, and breaks the graph in it",
+    probe=lambda action: hasattr(action, "SKIP"),
+)
 INLINES_PARAMETERS = "torch._dynamo.config.inline_inbuilt_nn_modules"  # the setting that an error names
 
 
@@ -113,3 +131,19 @@ def _wrapper_code() -> CodeType | None:
 def undisabled(function: FunctionType) -> Callable[..., Any] | None:
     """Return the function that `torch._disable_dynamo` has wrapped, None where `function` is no such wrapper."""
     return function.__wrapped__ if function.__code__ is _wrapper_code() else None
+
+
+def keep_dynamo_out(function: FunctionType, reason: str) -> None:
+    """Let Dynamo run `function`, and all that it calls, as it is: a graph breaks before it, and its frames are not compiled."""
+    function._torchdynamo_disable = True
+    function._torchdynamo_disable_msg = reason
+    if (skip := _skip()) is not None:
+        SET_STRATEGY.usable(function.__code__, skip)
+
+
+@cache
+def _skip() -> Any:
+    """Return the strategy "neither this frame nor those below it", None where this torch has no such thing."""
+    if SET_STRATEGY.usable is None or STRATEGY.usable is None or ACTION.usable is None:
+        return None
+    return STRATEGY.usable(ACTION.usable.SKIP, ACTION.usable.SKIP)

@@ -312,3 +312,14 @@ def test_the_distribution_offers_the_backend(root):
 @pytest.fixture
 def root():
     return Path(__file__).parents[2]
+
+
+def test_torch_compile_runs_what_jit_has_compiled_as_it_is():
+    inner, net, x = dovetail.jit(lambda x: x.sin() * 2), dovetail.jit(torch.nn.Linear(4, 3)), torch.randn(2, 4, requires_grad=True)
+    for fn in (inner, net, lambda x: net(inner(x + 1)) * 3):
+        run = torch.compile(fn, backend="eager")
+        torch.testing.assert_close(run(x), fn(x))
+        torch.testing.assert_close(torch.autograd.grad(run(x).sum(), x), torch.autograd.grad(fn(x).sum(), x))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"compiled by dovetail\.jit"):
+        torch.compile(lambda x: inner(x) + 1, backend="eager", fullgraph=True)(x)
+    assert inner.cache_info().programs == 1
