@@ -37,6 +37,35 @@ def f(t): return t.sum() if mode == "sum" else t.mean()
 ns = [1.0, 2.0]
 def f(t): return sum([t * n for n in ns])
 -- ns.append(7.0)
+== a list is assigned to a slice of one made inside
+ns = [1.0, 2.0]
+def f(t):
+    own = []
+    own[:] = ns
+    own[1:1] = ns
+    return t * own[0] + own[1]
+-- ns[0] = 5.0
+== a list is assigned to a slice by a method
+ns = [1.0, 2.0]
+def f(t):
+    own = [0.0]
+    list.__setitem__(own, slice(None), ns)
+    own.__iadd__(ns)
+    return t * own[0] + own[2]
+-- ns[0] = 5.0
+== the items of lists made inside from one outside
+ns = [1.0, 2.0]
+class Own(list):
+    def __init__(self, items): super().__init__(items)
+def f(t): return t * collections.UserList(ns)[0] + Own(ns)[0] + collections.UserList(ns).data[1]
+-- ns[:] = [5.0, 7.0]
+== bytes are assigned to a slice
+ns = [1, 2]
+def f(t):
+    own = bytearray(b"abc")
+    own[:] = ns
+    return t * own[0]
+-- ns[0] = 5
 == an item of a list
 ns = [1.0, 2.0]
 def f(t): return t * ns[0]

@@ -18,7 +18,11 @@ from dovetail.frontend.interpreter.tracking.hashes import changed_hash
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, MappingProxyType})
 BASES = tuple(CONTAINERS - {MappingProxyType})
 MAPPINGS = (dict, MappingProxyType)
-ITERATES = frozenset({"extend", "extendleft", "update", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset"})
+ITERATES = frozenset(
+    {"__init__", "__iadd__", "extend", "extendleft", "update", "union", "intersection", "difference", "symmetric_difference"}
+    | {"issubset", "issuperset", "isdisjoint"}
+)
+_JOINS = frozenset({f"__{side}{name}__" for name in ("add", "or", "and", "sub", "xor") for side in ("", "r", "i")} - ITERATES)
 _LOOKING_UP = frozenset({"get", "__contains__"})
 _ITEM_METHODS = frozenset({"__getitem__", "__setitem__", "__delitem__"})
 _HASHING = frozenset({"fromkeys", "_count_elements"})  # of dict, and what collections.Counter calls
@@ -187,6 +191,9 @@ class Containers:
             return
         self.recorder.meets(self, owner, value)
         key = self.from_front(owner, key)
+        if type(key) is slice and isinstance(owner, (list, bytearray)) and self.method(owner, "__setitem__") is None:
+            value = self.items_added(owner, value)
+            value = list(map(self.indexed, value)) if isinstance(owner, bytearray) and type(value) is list else value
         if isinstance(owner, dict):
             key = self.hashable(self.outside_key(owner, key))
             self.probe(owner, key)
@@ -347,15 +354,18 @@ class Containers:
         if special is not None:
             return special(self, owner, name, *args, **kwargs)
         iterates = name in ITERATES or name.endswith("_update")
+        keeps = args[:1] if name == "__init__" and isinstance(owner, defaultdict) else []  # its factory
         if iterates:
-            args = [self.items_added(owner, x) for x in args]
+            args = [*keeps, *[self.items_added(owner, x) for x in args[len(keeps) :]]]
+        elif name in _JOINS:
+            args = list(map(self.shallow, args))
         if isinstance(owner, (*MAPPINGS, set, frozenset)):
             if name in _LOOKING_UP and args and self.is_odd(args[0]):
                 if (stored := self.key_in(owner, args[0])) is NULL:
                     return False if name == "__contains__" else args[1] if len(args) > 1 else None
                 args = [stored, *args[1:]]
             else:
-                self.probe(owner, *[key for x in args for key in x] if iterates else args[:1])
+                self.probe(owner, *[key for x in args[len(keeps) :] for key in x] if iterates else args[:1])
         method = getattr(base_of(owner), name, None) or getattr(type(owner), name)  # as torch.Size.numel, of a class in C
         return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
 
@@ -493,6 +503,8 @@ def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any 
 
 def _at_index(tracker: Any, owner: Any, name: str, *args: Any) -> Any:
     """Call a method with an index as its first argument."""
+    if name == "__setitem__" and len(args) == 2 and type(args[0]) is slice:
+        args = (args[0], tracker.items_added(owner, args[1]))
     return getattr(base_of(owner), name)(owner, *map(tracker.indexed, args[:1]), *args[1:])
 
 
