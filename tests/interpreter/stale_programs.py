@@ -66,6 +66,15 @@ def f(t):
     own[:] = ns
     return t * own[0]
 -- ns[0] = 5
+== objects that are ints to C code are sizes and indices
+class Count:
+    n = 1
+    def __index__(self): return self.n
+count = Count()
+def f(t):
+    shape = torch.Size([count])
+    return t[count], t[:, count:], t.narrow(0, count, 1), t.expand(count, 4, 4), torch.zeros(count), shape, slice(count).indices(4)
+-- count.n = 2
 == an item of a list
 ns = [1.0, 2.0]
 def f(t): return t * ns[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -249,3 +252,59 @@ def test_an_array_and_a_tensor_that_overlap_are_refused_where_one_is_written():
     assert same(compiled(held[:4], held[4:], tensor()), torch.from_numpy(held[4:]) * tensor())
     with pytest.raises(Unsupported, match="shares memory"):
         compiled(held[:4], held[2:6], tensor())
+
+
+class Items:
+    """A sequence, and by `protocol` what NumPy asks for."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+class Array(Items):
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.items)
+
+
+class Taking(Items):
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        return ufunc.__name__, method, self.items[0]
+
+    def __array_function__(self, function, types, args, kwargs):
+        return function.__name__, types, self.items[0]
+
+
+READING = {
+    "a list": lambda x, ns, a: (np.sum(ns), np.abs(ns), np.array([ns, ns]), np.float64(2) + ns, a + ns, a == ns),
+    "a sequence": lambda x, ns, a: (np.sum(Items(ns)), np.add(Items(ns), 1), np.asarray(collections.deque(ns)), a + collections.UserList(ns)),
+    "__array__": lambda x, ns, a: (np.sum(Array(ns)), np.float32(2) * Array(ns), np.array([1.0, 2.0]) - Array(ns), a.dot(Array(ns))),
+    "an override": lambda x, ns, a: (np.add(1, Taking(ns)), np.multiply.reduce(Taking(ns)), np.concatenate([Taking(ns), ns])),
+    "both": lambda x, ns, a: (divmod(a, ns), np.maximum(a, Items(ns)), x * int(np.asarray(Array(ns))[0])),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_what_numpy_reads_by_itself_is_seen(name):
+    fn, ns, a, x = READING[name], [1, 2], np.array([3, 4]), torch.ones(2)
+    compiled = dovetail.jit(fn)
+    for n in (1, 4, 7):  # the second time it is a symbol
+        ns[0] = n
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got = compiled(x, ns, a)
+        for mine, theirs in zip(got, fn(x, ns, a), strict=True):
+            assert same(mine, theirs), (n, mine, theirs)
+
+
+def test_memory_that_an_object_lends_to_numpy_is_refused():
+    class Lending:
+        __array_interface__ = property(lambda self: np.ones(2).__array_interface__)
+
+    with pytest.raises(Unsupported, match=r"reads the memory of a .*Lending by its __array_interface__"):
+        dovetail.jit(lambda x, o: x * np.sum(o))(torch.ones(2), Lending())

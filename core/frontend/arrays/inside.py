@@ -160,6 +160,7 @@ class Arrays:
     def on_torch(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch's, or of the NumPy language, that gets arrays; NULL where they are constants to it."""
         if _uses_numpy(function, args):
+            args, kwargs = tree_map(tracker.array_like, (list(args), kwargs))
             with self.speaking():
                 return self.recorder._recorded(function, args, kwargs)
         if (convert := _CONVERSIONS.get(function)) is not None:
@@ -181,10 +182,12 @@ class Arrays:
         meaning = meaning_of(function)
         if meaning is None:
             return NULL
-        operands = [getattr(function, "__self__", None), *leaves((args, kwargs))]
-        if not any(map(is_proxy, operands)) and not (self.recorder.choices.creates and records(function, args, kwargs)):
+        owner = getattr(function, "__self__", None)
+        if not any(map(is_proxy, [owner, *leaves((args, kwargs))])) and not (self.recorder.choices.creates and records(function, args, kwargs)):
             return NULL
         guard_same(tracker, function)
+        args, kwargs = tree_map(tracker.array_like, (args, kwargs))
+        operands = [owner, *leaves((args, kwargs))]
         tensors = any([isinstance(x, TensorProxy) and type(x) is not NumpyProxy for x in operands])
         if tensors and (python := python_of(function)) is not None:  # as NumPy, which calls the tensor's methods, or makes an array of it
             return tracker.call(tracker.reach(python, tracker.sources.const(python)), args, kwargs, frame)
@@ -239,6 +242,7 @@ class Arrays:
             if not tensors[0] or op not in _WRAPPED:
                 raise Unsupported(f"an operator of an array and a tensor; pass torch.from_numpy(x) of the array\n  at {user_line()}")
             return self.on_numpy(tracker, _WRAPPED[op], args, {}, None)
+        args = tree_map(tracker.array_like, args)
         for x in args:
             self.need(tracker, x)
         if op in _UFUNCS and any([type(x) is NumberProxy for x in args]):  # of an array that is a constant, which does not look for such numbers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.recording import nn_module_tracing
+from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.control_flow import CONTROL_FLOW
 from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
@@ -40,7 +43,7 @@ from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata
 from dovetail.frontend.recording.tracked_environment import WAYS_OUT
 from dovetail.frontend.recording.value_hooks import ValueHooks
 from dovetail.langs.torch import FACTORIES, REFUSED, SymbolicInt, not_traced
-from dovetail.prims import recorder
+from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
     DEVICES,
@@ -60,6 +63,38 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 KNOWN = frozenset({"torch", "dovetail"})  # packages with C code that reads nothing but what it gets
+_SIZED = frozenset(  # of these, PyTorch takes objects with `__index__` as sizes and indices; other functions refuse them
+    {
+        "reshape",
+        "view",
+        "expand",
+        "broadcast_to",
+        "repeat",
+        "tile",
+        "narrow",
+        "select",
+        "select_scatter",
+        "topk",
+        "tril",
+        "triu",
+        "eye",
+        "pad",
+        "unflatten",
+    }
+    | {f"{prefix}{name}" for prefix in ("", "new_") for name in ("zeros", "ones", "empty", "full", "rand", "randn", "randint", "empty_strided")}
+    | {
+        "randperm",
+        "interpolate",
+        "as_strided",
+        "permute",
+        "resize_",
+        "view_copy",
+        "expand_copy",
+        "constant_pad_nd",
+        "split_with_sizes",
+        "sparse_coo_tensor",
+    }
+)
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _MODULES = "/torch/nn/modules/"
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
@@ -116,6 +151,9 @@ class CallHooks(ValueHooks):
             return object.__new__(function)
         if function is int and len(args) == 1 and type(args[0]) is SymbolicInt:
             return args[0]
+        if function is divmod and any(map(is_traced_array, args)):
+            parts = ((operator.floordiv, "floordiv"), (operator.mod, "mod"))
+            return tuple([tracker.operator(op, *args, f"__{name}__", f"__r{name}__") for op, name in parts])
         if is_module_class(kind):
             compiled = CompiledModule in kind.__mro__  # on its own; here it is a part of this program
             return (
@@ -209,7 +247,7 @@ class CallHooks(ValueHooks):
         if function is apply_traced:
             for name in _FUNCTION_PARTS:
                 tracker.from_class(args[0], name)
-        args, kwargs = [native_argument(tracker, x) for x in args], {name: native_argument(tracker, x) for name, x in kwargs.items()}
+        args, kwargs = _native_arguments(tracker, function, args, kwargs)
         result = self.on_arrays(tracker, function, args, kwargs)
         return self._recorded(function, args, kwargs) if result is NULL else result
 
@@ -242,8 +280,7 @@ class CallHooks(ValueHooks):
             raise _untraced_transform()
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
-        args = tuple([native_argument(tracker, x) for x in args])
-        kwargs = {name: native_argument(tracker, x) for name, x in kwargs.items()}
+        args, kwargs = _native_arguments(tracker, function, args, kwargs)
         if (result := self.on_arrays(tracker, function, args, kwargs)) is not NULL:
             return result
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
@@ -293,10 +330,24 @@ class CallHooks(ValueHooks):
         """Refuse C code of an unknown package that is called with tensors, and code of torch's that reads or writes a storage."""
         if any([isinstance(x, STORAGES) for x in (getattr(function, "__self__", None), *args)]):
             raise Unsupported(f"{name_of(function)}() uses the memory of a tensor behind the program; use the tensor\n  called at {user_line()}")
-        if is_foreign(function) and any([is_tensor_class(type(x)) for x in leaves((args, kwargs))]):
+        if is_foreign(function) and any([is_tensor_class(type(x)) for x in leaves(([_opened(x) for x in args], kwargs))]):
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
             raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
+
+
+def _opened(value: Any) -> Any:
+    """Return a sequence that C code iterates as a list, and those in it."""
+    return [_opened(x) for x in value] if isinstance(value, (list, tuple, deque)) else value
+
+
+def _native_arguments(tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Return the arguments of a call for code of ours or of torch's."""
+    args, kwargs = tuple([native_argument(tracker, x) for x in args]), {name: native_argument(tracker, x) for name, x in kwargs.items()}
+    name = function.name if isinstance(function, Symbol) else getattr(function, "__name__", "")
+    if name.rpartition(".")[2] in _SIZED:
+        return tuple(map(tracker.as_sizes, args)), {name: tracker.as_sizes(x) for name, x in kwargs.items()}
+    return args, kwargs
 
 
 def native_argument(tracker: Tracker, value: Any) -> Any:

@@ -239,8 +239,13 @@ def array(x: Any, dtype: DType | None = None) -> TensorProxy:
     """Convert an operand to a traced array: numbers and nested lists become constants, as np.asarray makes them."""
     if not isinstance(x, TensorProxy):
         traced = isinstance(x, (list, tuple)) and any(isinstance(part, TensorProxy) for part in leaves(x))
-        x = FUNCTIONS[np.array](x) if traced else operands(np.asarray(x))
+        x = FUNCTIONS[np.array](x) if traced else operands(np.asarray(tree_map(_known_size, x)))
     return x if dtype is None else core.convert(x, dtype)
+
+
+def _known_size(x: Any) -> Any:
+    """Return the value of a symbolic size: NumPy would make an array of objects of it."""
+    return int(x) if isinstance(x, torch.SymInt) else x
 
 
 @numpysymbol("numpy.copyto")

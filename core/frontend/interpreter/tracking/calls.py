@@ -38,7 +38,7 @@ from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
-from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, rule_of
+from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, is_of_numpy, rule_of
 from dovetail.frontend.interpreter.tracking.twins import translated
 
 
@@ -132,7 +132,9 @@ class Calls:
                 return CONTEXT[function.__name__](self, function.__self__, *args)
             if function.__name__ == "__get__" and isinstance(function.__self__, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
                 return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
-        if not isinstance(getattr(function, "__self__", None), (ModuleType, type(None))):
+        if type(owner := getattr(function, "__self__", None)) is slice:
+            function = getattr(self.indexed(owner), function.__name__)
+        if not isinstance(owner, (ModuleType, type(None))):
             check_created(function.__self__, function.__name__)
             if function.__name__ == "throw" and len(args) == 1 and isinstance(args[0], type):
                 args = [self.call(args[0], [], {}, frame)]  # or C code would create it
@@ -152,11 +154,11 @@ class Calls:
         elif rule is DEEP and self.source(owner) is not None:
             self.read_by_c(owner)
         self.hashing(function, args)
-        self.recorder.native(self, function, args, kwargs)
         if isinstance(owner, partial) and function.__name__ == "__setstate__" and args and isinstance(args[0], tuple):
             args = [tuple(map(self.shallow, self.raw_iter(args[0])))]  # it shares what it holds with the object that it copies
             return super().call_native(function, args, kwargs, frame)
         args, kwargs = self._for_native(function, rule, args, kwargs)
+        self.recorder.native(self, function, args, kwargs)  # after the items of lists from outside became numbers of the program
         try:
             result = super().call_native(function, args, kwargs, frame)
         except (TypeError, AttributeError) as error:
@@ -177,6 +179,8 @@ class Calls:
         check_lifetime(maker, args)
         if rule is None:
             self.recorder.unknown(self, maker, args, kwargs)
+        if any([maker is kind for kind in self.recorder.atoms]):  # as torch.Size
+            args = [self.as_sizes(self.plain(x)) for x in args]
         args, kwargs = self._for_native(maker, rule, args, kwargs)
         self.hashing(maker, args)
         try:
@@ -207,7 +211,11 @@ class Calls:
         them, the calls return here.
         """
         if rule is DEEP:
-            return [self.read_by_c(x) for x in args], {name: self.read_by_c(x) for name, x in kwargs.items()}
+            before, self.into_arrays = self.into_arrays, is_of_numpy(function)
+            try:
+                return [self.read_by_c(x) for x in args], {name: self.read_by_c(x) for name, x in kwargs.items()}
+            finally:
+                self.into_arrays = before
         if _iterates(function):
             args = [self.indexed(self._drawn(x)) for x in args]
         stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"

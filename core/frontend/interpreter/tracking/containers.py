@@ -106,7 +106,7 @@ class Containers:
 
     def get_item(self, owner: Any, key: Any) -> Any:
         if self.recorder.is_tensor(owner):
-            return self.recorder.operate(self, "get_item", [owner, self.plain(key)])
+            return self.recorder.operate(self, "get_item", [owner, self.as_sizes(self.plain(key))])
         key, original = self.outside_key(owner, key), owner
         owner = self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
@@ -187,7 +187,7 @@ class Containers:
 
     def set_item(self, owner: Any, key: Any, value: Any) -> None:
         if self.recorder.is_tensor(owner):
-            self.recorder.operate(self, "set_item", [owner, self.plain(key), value])
+            self.recorder.operate(self, "set_item", [owner, self.as_sizes(self.plain(key)), value])
             return
         self.recorder.meets(self, owner, value)
         key = self.from_front(owner, key)

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.protocols import dunder
 from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.holders import check_held
 from dovetail.frontend.interpreter.tracking.membership import has_flag
-from dovetail.frontend.interpreter.tracking.mirrors import ORDER, MappingMirror
+from dovetail.frontend.interpreter.tracking.mirrors import ARRAYS, ORDER, MappingMirror, is_sequence, original
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
@@ -25,6 +26,16 @@ _JOINING = frozenset({operator.add, operator.iadd})
 _COMPARING = frozenset(_LOOK_THROUGH[:-1])
 _REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
 _SETS = (set, frozenset)
+
+
+def of_numpy(kind: type) -> bool:
+    """Return whether a class is NumPy's own, as that of arrays and of its numbers."""
+    return kind.__module__ == "numpy"
+
+
+def _precedes_arrays(kind: type) -> bool:
+    """Return whether an array on the left leaves an operator to the method of an object of this class on its right."""
+    return lookup(kind, "__array_ufunc__") is None or lookup(kind, "__array_priority__") is not NULL
 
 
 class Operators:
@@ -45,6 +56,8 @@ class Operators:
         if not left and not right:
             return super().operator(op, x, y, name, reflected)
         method = None if left and right else self.method(y, reflected) if left else self.method(x, name)
+        if left and not right and of_numpy(self.recorder.class_of(x)) and not _precedes_arrays(type(y)):
+            method = None
         if method is not None:  # an object that knows what to do with a tensor
             result = self.call_function(method, [y, x] if left else [x, y], {})
             if result is not NotImplemented:
@@ -76,11 +89,51 @@ class Operators:
         if isinstance(x, _SETS) and isinstance(y, _SETS):
             x, y = self.copied(self.effects.shadow(x)), self.copied(self.effects.shadow(y))
             self.probe(x, *y)
+        for operand, other in ((x, y), (y, x)):
+            if of_numpy(type(operand)) and not of_numpy(type(other)):
+                read = self.for_operand(other)
+                self.recorder.native(self, getattr(type(operand), dunder(op), type(operand)), [read], {})
+                return original(op(x, read) if operand is x else op(read, y))
         seen = self.plain if op in _LOOK_THROUGH else self.shallow
         x, y = seen(x), seen(y)
         if type(x) in self.recorder.atoms or type(y) in self.recorder.atoms:  # as torch.Size, which asks for the value of what is joined to it
             x, y = self.recorder.sized((x, y))
         return super().native_operator(op, x, y)
+
+    def for_array(self, value: Any) -> Any:
+        """Return an operand that an array's operator reads."""
+        before, self.into_arrays = self.into_arrays, True
+        try:
+            return self.read_by_c(value)
+        finally:
+            self.into_arrays = before
+
+    def as_sizes(self, value: Any) -> Any:
+        """Return plain arguments of C code with ints in the place of the objects that stand for them by an `__index__` in Python."""
+        kind = type(value)
+        if kind in (list, tuple):
+            parts = list(map(self.as_sizes, value))
+            return value if all([a is b for a, b in zip(parts, value, strict=True)]) else kind(parts)
+        if kind is slice:
+            return self.indexed(value)
+        if kind in self.atoms or not hasattr(lookup(kind, "__index__"), "__code__") or lookup(kind, "__torch_function__") is not NULL:
+            return value
+        return value if self.recorder.is_tensor(value) else self.indexed(value)
+
+    def array_like(self, value: Any) -> Any:
+        """Return what a function of NumPy's reads instead of an object, for one of a class in Python and for a deque; other values as they are."""
+        kind = type(value)
+        if kind in self.atoms or self.recorder.is_tensor(value) or of_numpy(kind) or callable(value):
+            return value
+        if kind is deque or is_sequence(kind):
+            return [self.array_like(item) for item in self.spread(value)]
+        if (method := self.method(value, "__array__")) is not None:
+            return self.call_function(method, [value], {})
+        if self.method(value, "__index__") is not None:
+            return self.indexed(value)
+        if any([self.method(value, name) is not None for name in ARRAYS]):
+            raise Unsupported(f"a {kind.__qualname__} takes part in NumPy's functions by itself, which is not traced beside traced arrays")
+        return value
 
     def inplace(self, op: Callable, x: Any, y: Any) -> Any:
         if self.recorder.is_tensor(x):

@@ -228,6 +228,12 @@ def of_class(kind: type, name: str) -> Any:
     return next((CLASSES[base] for base in defining.__mro__ if base in CLASSES and not (base is object and defining is not object)), None)
 
 
+def is_of_numpy(function: Any) -> bool:
+    """Return whether a callable in C is NumPy's, and makes arrays of its arguments."""
+    owner = getattr(function, "__objclass__", None) or type(getattr(function, "__self__", function))
+    return (getattr(function, "__module__", None) or owner.__module__).partition(".")[0] == "numpy"
+
+
 def is_state(value: Any) -> bool:
     """Return whether a value is a generator of random numbers, or a file: an object of the world outside."""
     kind = type(value)

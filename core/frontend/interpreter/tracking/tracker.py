@@ -34,7 +34,7 @@ from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held, he
 from dovetail.frontend.interpreter.tracking.holding_mirrors import holding_mirrors
 from dovetail.frontend.interpreter.tracking.imports import Imports
 from dovetail.frontend.interpreter.tracking.lacking import class_guards
-from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, ORDER, TEXT, Mirror, mirror_of, python_methods
+from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, ORDER, TEXT, Mirror, is_mirrored, is_sequence, mirror_of
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, guard_parts
@@ -71,6 +71,7 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
+        self.into_arrays = False  # whether arguments are prepared for a function of NumPy's
         self.reading: set[int] = set()  # ids of objects whose parts are being guarded
         self.exact = False  # whether ints that are reached stay ints, since C code reads them by itself
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace created, globals of `exec`: nothing outside refers to them
@@ -342,12 +343,14 @@ class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, 
             for name in CHECKED:
                 if type(lookup(kind, name)) is not FunctionType:
                     self.guard_class(kind, name)
-        if not python_methods(kind):
+        if not is_mirrored(kind):
             self._read_whole(value)
             return self._checked(value, (*TEXT, *ORDER))
         if self.recorder.is_tensor(value) or self.recorder.is_module(value):
             return value
         self.outside(value)
+        if self.into_arrays and is_sequence(kind):
+            return [self.plain(item, mirrored=True) for item in self.spread(value)]
         return mirror_of(self, value)
 
     def _read_whole(self, value: Any) -> None:
