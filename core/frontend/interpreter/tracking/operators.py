@@ -91,7 +91,7 @@ class Operators:
             self.probe(x, *y)
         for operand, other in ((x, y), (y, x)):
             if of_numpy(type(operand)) and not of_numpy(type(other)):
-                read = self.for_operand(other)
+                read = self.for_array(other)
                 self.recorder.native(self, getattr(type(operand), dunder(op), type(operand)), [read], {})
                 return original(op(x, read) if operand is x else op(read, y))
         seen = self.plain if op in _LOOK_THROUGH else self.shallow
