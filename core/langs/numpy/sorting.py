@@ -168,7 +168,11 @@ def diff(a: Any, n: int = 1, axis: int = -1):
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None):
     """The values at x of straight lines through the points (xp, fp), xp increasing; `left` and `right` beyond the ends."""
     require(period is None, "a periodic interp is not traced; reduce x, xp and fp to one period", error=NotImplementedError)
-    x, xp, fp = (core.convert(array(each), dtypes.float64) for each in (x, xp, fp))
+    x, xp, fp = map(array, (x, xp, fp))
+    for each in (x, xp):
+        require(each.spec.dtype.kind != "complex", "Cannot cast array data of {} to float64; take .real or .imag", each.spec.dtype, error=TypeError)
+    require(fp.spec.dtype.kind != "complex", "complex values of interp are not traced; take .real and .imag", error=NotImplementedError)
+    x, xp, fp = (core.convert(each, dtypes.float64) for each in (x, xp, fp))
     require(xp.spec.shape == fp.spec.shape and len(xp.spec.shape) == 1, "fp and xp are not of the same length", error=ValueError)
     require(xp.spec.numel > 0, "array of sample points is empty", error=ValueError)
     last = xp.spec.numel - 1
