@@ -16,3 +16,9 @@ def lookup(cls: type, name: str) -> Any:
         if value is not NULL:
             return value
     return NULL
+
+
+def bound(raw: Any, instance: Any, cls: type) -> Any:
+    """Return what an attribute of a class is for an instance, or for the class where there is none: its `__get__` decides."""
+    get = getattr(type(raw), "__get__", None)
+    return raw if get is None else get(raw, instance, cls)

@@ -82,6 +82,21 @@ def classes():
     return made.v, made.double, B.message, B.prepared, B.__qualname__, B.__module__ == __name__, [k.__name__ for k in B.__mro__]
 
 
+def class_methods_that_make():
+    class A:
+        @classmethod
+        def __new__(*args):
+            return args
+
+    class B:
+        @classmethod
+        def __init__(*args):
+            args[0].seen = args
+
+    B(3)
+    return len(A(1, 2)), A(1)[0] is A, B.seen[0] is B, B.seen[1:]
+
+
 def generators():
     message = []
 
@@ -212,6 +227,7 @@ def scopes():
         (functions, (1, 2, 3, 4)),
         (functions, ()),
         (classes, ()),
+        (class_methods_that_make, ()),
         (generators, ()),
         (exceptions, ()),
         (raising_from, ()),

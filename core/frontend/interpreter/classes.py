@@ -6,7 +6,7 @@ import builtins
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, bound
 from dovetail.frontend.interpreter.engine import run
 from dovetail.frontend.interpreter.frame import Frame
 
@@ -118,7 +118,7 @@ def instantiate(world: World, cls: type, args: list[Any], kwargs: dict[str, Any]
 def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Return type.__call__(cls, *args, **kwargs)."""
     new, init = world.from_class(cls, "__new__"), world.from_class(cls, "__init__")
-    new = new.__func__ if type(new) is staticmethod else new
+    new = new if type(new) in (FunctionType, BuiltinFunctionType) else bound(new, None, cls)
     if type(new) is BuiltinFunctionType and type(init) is not FunctionType:
         return world.make_native(cls, args, kwargs, frame)
     if type(new) is BuiltinFunctionType:
@@ -129,7 +129,7 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
         return instance
     init = world.from_class(type(instance), "__init__")
     if type(init) is not FunctionType:
-        type(instance).__init__(instance, *args, **kwargs)
+        bound(init, instance, type(instance))(*args, **kwargs)
     elif world.call_function(init, [instance, *args], kwargs) is not None:
         raise TypeError("__init__() should return None")
     return instance

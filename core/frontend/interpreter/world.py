@@ -11,7 +11,7 @@ from types import AsyncGeneratorType, CellType, CodeType, CoroutineType, Functio
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import NULL, bound, lookup
 from dovetail.frontend.interpreter.binding import Mismatch, bind, partial_arguments
 from dovetail.frontend.interpreter.classes import LOOKASIDES as CLASSES
 from dovetail.frontend.interpreter.classes import instantiate
@@ -86,10 +86,7 @@ class World:
     def special(self, owner: Any, name: str) -> Any:
         """Return the method `name` of owner's type bound to owner, None where there is none; the instance does not count."""
         raw = self.from_class(type(owner), name)
-        if raw is NULL:
-            return None
-        get = getattr(type(raw), "__get__", None)
-        return raw if get is None else get(raw, owner, type(owner))
+        return None if raw is NULL else bound(raw, owner, type(owner))
 
     def has_flag(self, value: Any, flag: int) -> bool:
         """Return whether the type of `value` has a flag, as those that make it a sequence or a mapping for `match`."""
