@@ -15,7 +15,7 @@ MOST = 8  # samples per operation and dtype; `python tests/langs/opdb.py NAME` r
 FEW = 1  # of them in tests that are not slow; with all but the first dtype only whole
 
 ROUNDING = r"bfloat16 .*not close"
-VALUES_DECIDE = "Unsupported"
+VALUES_DECIDE = "Unsupported|ValueDependent"
 
 DIFFERS: dict[str, tuple[str, str]] = {  # formatted name -> (what the differences look like, why they are allowed)
     **dict.fromkeys(
@@ -29,7 +29,7 @@ DIFFERS: dict[str, tuple[str, str]] = {  # formatted name -> (what the differenc
     "narrow": ("TracedValueError", "a tensor's value decides where it starts"),
     "tensor_split": (VALUES_DECIDE, "a tensor's values decide the shape of the result"),
     "repeat_interleave": (
-        "Unsupported|decomposed: Unclaimed",
+        f"{VALUES_DECIDE}|decomposed: Unclaimed",
         "by a tensor its values decide the shape, unless output_size does; then torch runs it",
     ),
     "nn_functional_one_hot": (VALUES_DECIDE, "without num_classes the largest value decides the shape"),
