@@ -83,6 +83,25 @@ def test_15_random_numbers_before_and_after_a_branch():
         agrees(fn, module, torch.full((8,), size))
 
 
+def test_15_a_program_that_seeds_the_generator_itself():
+    def seeded(x, seed):
+        torch.manual_seed(seed)
+        first = torch.rand(2)
+        if first.sum() + x.sum() > 1:
+            torch.manual_seed(seed + 1)
+        state = torch.get_rng_state()
+        second = torch.rand(2)
+        if second.sum() > 1:
+            torch.set_rng_state(state)
+        return first, second, torch.rand(1)
+
+    fn = compiled(seeded)
+    for seed in (1, 2, 1):
+        for start in (0.0, -2.0):
+            agrees(fn, seeded, torch.full((1,), start), seed)
+    assert graph_of(fn).eager_calls == 0
+
+
 def test_15_a_call_that_falls_back_draws_the_numbers_of_eager_mode():
     def falling(x):
         x = x + torch.rand(4)

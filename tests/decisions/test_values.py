@@ -13,7 +13,7 @@ from interpreter.test_values import ASKED, RIGHT, WRITTEN, X, function
 
 from dovetail.errors import TracedValueError
 
-REFUSED = {"round(r)", "torch.Size([n.item()])", "f'{[x]}'", "str(n)", "repr(x)", "str([n.item()])", "repr({'a': x})", "'%s' % ([x],)"}
+REFUSED = {"round(r)", "torch.Size([n.item()])", "f'{[x]}'", "str(n)", "repr(x)", "repr({'a': x})", "'%s' % ([x],)"}
 PROGRAMS = [program for program in (*ASKED, *RIGHT, *WRITTEN) if "empty" not in program]
 
 
@@ -140,6 +140,24 @@ def text_of(x):
     error = ValueError(s)
     parts = s.upper(), s[0], "1" in s, s == "6.0", {s: 1}, str(error), float(s), s * 2, f"%s|{s}" % s, list(s), hash(s) == 0, s.join(["a", "b"])
     return len(s), *parts, f"{s!r:>10}", str.upper(s), repr(s), repr([s]), f"{[s]}", sorted([s, "a"]), [s, s + "!"], str.join(s, ["a", s])
+
+
+def listed(x):
+    values = x.tolist()
+    rows = {"signs": (x > 0).tolist(), 1: (values[0],), "none": []}
+    print(values, f"{rows}")
+    texts = str(values), repr(rows), f"{values!r:>20}", "{}".format(values), "%s" % values, str(values[:1]), f"{x.view(1, -1).tolist()}"  # noqa: UP031, UP032
+    return sum(values) if values[0] > 0 else values, x.repeat(40).tolist()[:2], {0: 1}.get(x.long().tolist()[1], 2), texts
+
+
+def test_28_lists_of_the_numbers_of_a_tensor(capsys):
+    fn = compiled(listed)
+    for values in ([1.5, -2.0], [-1.5, 3.0], [0.25, 0.5], [1.5, -2.0], [1.5, -2.0]):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "listed: the function does not do the same twice")
+            assert fn(torch.tensor(values)) == listed(torch.tensor(values))
+        first, second = capsys.readouterr().out.splitlines()
+        assert first == second
 
 
 def test_28_text_with_a_number_in_it_may_be_read():

@@ -12,6 +12,7 @@ from dovetail.devices import Device, cpu, device
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, TensorProxy, leaves
 
+_SEEDS = ("torch.manual_seed", "torch.get_rng_state", "torch.set_rng_state")
 States = dict[Any, Any]  # a device, or a generator of Python's or NumPy's -> its state
 
 
@@ -33,6 +34,9 @@ class Generators:
         """Remember the devices that lines draw on; return why a call could not start again after they have run, None where it could."""
         for line in effects(lines):
             if line.symbol is prims.item:
+                continue
+            if seeds(line):
+                self.devices |= {*self.everything()}
                 continue
             if Tag.RANDOM not in line.symbol.tags:
                 return f"{line.symbol} has an effect of its own"
@@ -74,6 +78,11 @@ class Generators:
                 torch.default_generator.set_state(state)
             else:
                 torch.cuda.set_rng_state(state, place.index or 0)
+
+
+def seeds(line: BoundSymbol) -> bool:
+    """Return whether a line sets or reads the states of torch's default generators."""
+    return line.symbol.path in _SEEDS
 
 
 def host_state(generator: Any) -> Any:

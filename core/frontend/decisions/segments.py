@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.frontend.decisions.driver import GoEager
+from dovetail.frontend.decisions.generators import seeds
 from dovetail.frontend.decisions.state import Same, source_key
 from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.overlap import memory_overlap
@@ -22,10 +23,10 @@ _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
 
 def needed(lines: list[BoundSymbol], wanted: Iterable[Proxy]) -> list[BoundSymbol]:
-    """Return the lines that compute the wanted values, and those that draw random numbers: the generator moves as in eager mode."""
+    """Return the lines that compute the wanted values, and those that draw random numbers or seed: the generator moves as in eager mode."""
     kept, wanted = [], set(wanted)
     for line in reversed(lines):
-        if draws(line) or any([p in wanted for p in line.writes]):
+        if draws(line) or seeds(line) or any([p in wanted for p in line.writes]):
             wanted.update(line.reads)
             kept.append(line)
     return kept[::-1]

@@ -236,6 +236,8 @@ class Reader:
                 return "cell", None
         if kind is Source:
             return "source", source_key(x)
+        if kind is BuiltinFunctionType and not isinstance(x.__self__, (ModuleType, type, type(None))):
+            return "method", x.__name__, self.of(x.__self__)
         if isinstance(x, _FIXED) or kind.__name__ in _FIXED_NAMES:
             return "fixed", Same(x)
         if kind is FunctionType:

@@ -264,6 +264,8 @@ def _conversion(kind: type, *names: str) -> Callable:
         if kind is str:
             if builtin is str and tracker.recorder.is_number(only) and (text := tracker.recorder.text(only, "")) is not NULL:
                 return text
+            if only is not NULL and (text := tracker.repr(only)) is not NULL:
+                return text
             args = [tracker.spelled(args[0]), *args[1:]] if args else args
             tracker.words(args)
         elif only is not NULL and (number := tracker.recorder.converted(only, builtin)) is not NULL:
@@ -283,7 +285,7 @@ def _conversion(kind: type, *names: str) -> Callable:
 
 
 def _format(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    if args and len(args) <= 2 and not kwargs and tracker.recorder.is_tensor(args[0]):
+    if args and len(args) <= 2 and not kwargs and (tracker.recorder.is_tensor(args[0]) or tracker.repr(args[0]) is not NULL):
         return tracker.format(args[0], 0, args[1] if len(args) > 1 else "")
     return tracker.call_native(builtin, args, kwargs, frame)
 

@@ -22,6 +22,7 @@ from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, argument
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
 
 _REPR = 2  # of the conversions in an f-string
+_BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 _JOINING = frozenset({operator.add, operator.iadd})
 _COMPARING = frozenset(_LOOK_THROUGH[:-1])
 _REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
@@ -50,7 +51,7 @@ class Operators:
         if self.recorder.writes_text and op not in _JOINING:
             x, y = (self.recorder.concrete(part) if self.recorder.is_text(part) else part for part in (x, y))
         if op is operator.mod and isinstance(x, (str, bytes)):
-            y = tuple(map(self.spelled, y)) if type(y) is tuple and self.source(y) is None else self.spelled(y)
+            y = tuple(map(self.spelled, y)) if isinstance(y, tuple) and self.source(y) is None else self.spelled(y)
             self.words(y if isinstance(y, tuple) else (y,))
         left, right = self.recorder.is_tensor(x), self.recorder.is_tensor(y)
         if not left and not right:
@@ -200,8 +201,40 @@ class Operators:
                 self.recorder.printed(self)
 
     def spelled(self, value: Any) -> Any:
-        """Return a value that is about to be written out: of a number of the program what it is, where that can be known."""
-        return self.recorder.concrete(value) if self.recorder.is_number(value) else value
+        """Return a value that is about to be written out: of numbers of the program in it what they are, where that can be known."""
+        if self.recorder.is_number(value):
+            return self.recorder.concrete(value)
+        container = self.plain(value) if type(value) in _BRACKETS else None
+        if not self._has_numbers(container, ()):
+            return value
+        if type(container) is dict:
+            return {key: self.spelled(part) for key, part in container.items()}
+        return type(container)(map(self.spelled, container))
+
+    def repr(self, value: Any) -> Any:
+        """Return repr(value) of a container with numbers of the program in it, as text of the program; NULL for others."""
+        container = self.plain(value) if type(value) in _BRACKETS else None
+        return self.join_text(self._pieces(container)) if self._has_numbers(container, ()) else NULL
+
+    def _has_numbers(self, value: Any, above: tuple[int, ...]) -> bool:
+        """Return whether a container has numbers of the program in it, and not itself."""
+        if self.recorder.is_number(value):
+            return True
+        if type(value) not in _BRACKETS or id(value) in above:
+            return False
+        return any([self._has_numbers(part, (*above, id(value))) for part in (value.values() if type(value) is dict else value)])
+
+    def _pieces(self, value: Any) -> list[Any]:
+        """Return the parts of repr(value), which are texts, and texts of the program."""
+        if not self._has_numbers(value, ()):
+            return [self.format(value, _REPR, None)]
+        if self.recorder.is_number(value):
+            text = self.recorder.text(value, "")
+            return [repr(self.spelled(value)) if text is NULL else text]
+        opening, closing = _BRACKETS[type(value)]
+        parts = [[f"{key!r}: ", *self._pieces(part)] for key, part in value.items()] if type(value) is dict else map(self._pieces, value)
+        items = [piece for pieces in parts for piece in (", ", *pieces)][1:]
+        return [opening, *items, "," if type(value) is tuple and len(value) == 1 else "", closing]
 
     def format(self, value: Any, conversion: int, spec: str | None) -> Any:
         value = self.recorder.formatted(value) if not conversion and self.recorder.is_tensor(value) else value
@@ -210,6 +243,10 @@ class Operators:
             return value
         if self.recorder.is_number(value) and not (conversion and spec) and (text := self.recorder.text(value, spec or "")) is not NULL:
             return text
+        if (conversion or not spec) and conversion <= _REPR and (text := self.repr(value)) is not NULL:
+            if not spec:
+                return text
+            value, conversion = text, 0
         value = self.spelled(self.legible(value) if self.recorder.writes_text else value)
         self.words((value,))
         return super().format(self.plain(value, mirrored=True), conversion, spec)
