@@ -160,6 +160,21 @@ def test_28_lists_of_the_numbers_of_a_tensor(capsys):
         assert first == second
 
 
+def test_28_sets_indices_and_joined_text_of_the_numbers_of_a_tensor():
+    def used(x, n):
+        values = x.tolist()
+        grown = {values[0]}
+        grown.update(values)
+        k = n.item()
+        text = " ".join(f"{name}={value:.1f}" for name, value in {"first": values[0], "k": k}.items())
+        assert text == " ".join(["first=" + f"{values[0]:.1f}", "k=" + f"{k:.1f}"])
+        return len(set(values)), len(frozenset(values)), 1.0 in set(values), len(grown), x[[k, 0]], x[:, None][[0, k], [0, 0]]
+
+    fn = compiled(used)
+    for n, values in enumerate(([1.0, 1.0, 2.0], [1.0, 2.0, 2.0], [2.0, 1.0, 2.0], [1.0, 1.0, 2.0])):
+        agrees(fn, used, torch.tensor(values), torch.tensor(n % 3))
+
+
 def test_28_text_with_a_number_in_it_may_be_read():
     fn = compiled(text_of)
     for value in (2.0, 3.0, 2.0):

@@ -66,9 +66,9 @@ class ValueHooks(ArrayHooks):
 
     def _operate(self, op: Any, *args: Any) -> Any:
         if op == "get_item":
-            return args[0][args[1]]
+            return args[0][self._key(args[1])]
         if op == "set_item":
-            args[0][args[1]] = args[2]
+            args[0][self._key(args[1])] = args[2]
             return None
         if op == "contains":
             return args[1] in args[0]
@@ -80,6 +80,13 @@ class ValueHooks(ArrayHooks):
         if len(args) == 2 and self.is_number(args[0]) and isinstance(args[1], TensorProxy) and op in _REFLECTED:
             return getattr(args[1], _REFLECTED[op])(args[0])
         return op(*args)
+
+    def _key(self, key: Any) -> Any:
+        """Return an index with tensors for lists that have numbers of the program in them."""
+        if type(key) is tuple:
+            return tuple(map(self._key, key)) if any([type(item) is list for item in key]) else key
+        listed = type(key) is list and any(map(self.is_number, key)) and all([type(item) is int or self.is_number(item) for item in key])
+        return self.environment.call(torch.tensor, (key,), {}) if listed else key
 
     def truth(self, tracker: Tracker, tensor: Any) -> bool:
         return bool(tensor)

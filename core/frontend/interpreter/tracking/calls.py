@@ -90,12 +90,11 @@ class Calls:
             self.reach(getattr(method, name), self.sources.attr(source, name))
 
     def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        if self.recorder.writes_text:
-            owner = getattr(function, "__self__", None)
-            if type(owner) is str and function.__name__ == "join" and len(args) == 1 and not kwargs:
-                return self._join(owner, list(self.spread(args[0])))
-            if not isinstance(args[0] if type(function) in _UNBOUND and args else owner, BASES):  # a container keeps what it gets as it is
-                args, kwargs = list(self.legible(args)), self.legible(kwargs)
+        owner = function.__self__ if type(function) is BuiltinFunctionType else None
+        if type(owner) is str and function.__name__ == "join" and len(args) == 1 and not kwargs:
+            return self._join(owner, list(self.spread(args[0])))  # an iterator may write numbers into text as it goes
+        if self.recorder.writes_text and not isinstance(args[0] if type(function) in _UNBOUND and args else owner, BASES):
+            args, kwargs = list(self.legible(args)), self.legible(kwargs)  # but a container keeps what it gets as it is
         if any([self.recorder.is_number(x) for x in args]) and all([type(x) in self.atoms or self.recorder.is_number(x) for x in args]):
             return self.recorder.with_values(self._call_native, function, args, kwargs, frame)
         return self._call_native(function, args, kwargs, frame)

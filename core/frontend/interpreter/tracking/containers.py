@@ -357,6 +357,8 @@ class Containers:
         keeps = args[:1] if name == "__init__" and isinstance(owner, defaultdict) else []  # its factory
         if iterates:
             args = [*keeps, *[self.items_added(owner, x) for x in args[len(keeps) :]]]
+            if isinstance(owner, (set, frozenset)):
+                args = [list(map(self.hashable, x)) if type(x) in (list, tuple) else x for x in args]
         elif name in _JOINS:
             args = list(map(self.shallow, args))
         if isinstance(owner, (*MAPPINGS, set, frozenset)):

@@ -112,7 +112,7 @@ def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict
         args = [lambda item: tracker.truth(item), args[1]]
     iterators = [tracker.native(x) if (calls and not i) or not _is_iterated(x) else tracker.spread(x) for i, x in enumerate(args)]
     if builtin is set or builtin is frozenset:
-        iterators = [list(x) for x in iterators]
+        iterators = [[tracker.hashable(item) for item in x] for x in iterators]
         tracker.make_set([item for x in iterators for item in x])
     return builtin(*iterators, **{name: tracker.native(x) for name, x in kwargs.items()})
 
