@@ -13,14 +13,14 @@ from dovetail.errors import DovetailError, InputError, TracedValueError, Unsuppo
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
-from dovetail.frontend.decisions.counters import CountedRange, differing, follows
-from dovetail.frontend.decisions.differentiating import DifferentiatingRequester
+from dovetail.frontend.decisions.counters import CountedRange
+from dovetail.frontend.decisions.counting import CountingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
-from dovetail.frontend.decisions.state import Reader, Same, State, is_looped_over, source_key
+from dovetail.frontend.decisions.state import Reader, Same, State, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.prologue import prologue
@@ -35,17 +35,15 @@ from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 from dovetail.prims.sizes import Relations
 from dovetail.torch_internals import no_torch_function, set_grad_enabled
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
+from dovetail.trace import Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
-
-_PATIENCE = 4  # iterations after which a loop over a range that has not closed is taken for one that never does
 
 
 class Joined(Abandon):
     """The rest of the call is known."""
 
 
-class Session(DifferentiatingRequester):
+class Session(CountingRequester):
     """The exploration of one outcome of a decision; of the origin, the way to the first decision.
 
     Attributes:
@@ -55,8 +53,6 @@ class Session(DifferentiatingRequester):
         forced: the steps that are known, the next first: which counters of a state were widened, and the outcome.
         path: the steps so far.
         missed: why guards of this call do not hold.
-        counters: what stands for counters.
-        ranges: those whose ends are numbers of the program.
     """
 
     restarts = True
@@ -66,8 +62,6 @@ class Session(DifferentiatingRequester):
         self.graph, self.decision, self.outcome, self.values, self.inputs = graph, decision, outcome, values, inputs
         self.args, self.kwargs = args, kwargs
         self.only_root = decision is graph.origin
-        self.counters: set[Proxy] = set()
-        self.ranges: list[CountedRange] = []
         self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome)]
         self.path: tuple = ()
         self.here: dict[Proxy, int] = {}
@@ -142,9 +136,8 @@ class Session(DifferentiatingRequester):
         if self.graph.grad:  # autograd takes no part of a segment for a view of what the call writes at its end
             self.functionalizer.hide_views({p for p, slot in self.places.items() if slot in self.graph.written})
         state = self.state(request, reads)
-        if not self.forced and any([each.taken > _PATIENCE for each in self.ranges]):
-            self.graph.counts = False
-            raise self.graph.start_over()
+        if not self.forced:
+            self.check_ranges()
         widened = self.forced[0][0] if self.forced else self.to_widen(request, state)
         if widened:
             self.counters |= {state.counters[i].widen() for i in widened}
@@ -184,39 +177,6 @@ class Session(DifferentiatingRequester):
             if not same or (None not in (key, decision.key) and key != decision.key):
                 raise GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
         return step[1]
-
-    def to_widen(self, request: Request, state: State) -> tuple[int, ...]:
-        """Return which counters of a state become numbers of the program: those in which it differs from one that is otherwise equal."""
-        graph = self.graph
-        if not graph.widens or state.key is None or (request.mark, state.key) in graph.known:
-            return ()
-        values = [counter.value() for counter in state.counters]
-        return differing(graph.outlines.setdefault((request.mark, state.outline), values), values)
-
-    def number(self, number: Proxy) -> Any:
-        return super().number(self.no_counter(number))
-
-    def size(self, number: Proxy) -> Any:
-        return super().size(self.no_counter(number))
-
-    def no_counter(self, number: Proxy) -> Proxy:
-        """Return a number whose value the program needs; start again with a state for each value of the counters where it follows from one."""
-        if number not in self.numbers and follows(number, self.counters, self.trace.lines):
-            self.graph.widens = False
-            raise self.graph.start_over()
-        return number
-
-    def counted(self, bounds: Sequence[Any]) -> CountedRange | None:
-        bounds = [self.numbers.get(x, x) if type(x) is NumberProxy else x for x in bounds]
-        start, stop, step = bounds if len(bounds) == 3 else (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)
-        whole = all([type(x) is int or (type(x) is NumberProxy and x.spec.kind == "int") for x in (start, stop)])
-        unknown = NumberProxy in (type(start), type(stop))
-        if not (self.graph.widens and self.graph.counts and self.is_open and whole and unknown and type(step) is int and step and is_looped_over()):
-            return None
-        at = prims.integer(value=start) if type(start) is int else start
-        self.counters.add(at)
-        self.ranges.append(CountedRange(at, stop, step))
-        return self.ranges[-1]
 
     def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str, widened: tuple[int, ...]) -> tuple[Decision, Edge]:
         """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""

@@ -90,7 +90,7 @@ class Calls:
             self.reach(getattr(method, name), self.sources.attr(source, name))
 
     def call_native(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        owner = function.__self__ if type(function) is BuiltinFunctionType else None
+        owner = getattr(function, "__self__", None)
         if type(owner) is str and function.__name__ == "join" and len(args) == 1 and not kwargs:
             return self._join(owner, list(self.spread(args[0])))  # an iterator may write numbers into text as it goes
         if self.recorder.writes_text and not isinstance(args[0] if type(function) in _UNBOUND and args else owner, BASES):
