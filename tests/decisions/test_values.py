@@ -216,6 +216,22 @@ def test_14_an_error_of_arithmetic_comes_where_it_does_in_eager_mode(capsys):
         assert x[0] == 0 and capsys.readouterr().out == "before\n"
 
 
+def test_14_an_error_of_arithmetic_that_the_program_handles():
+    def handled(x):
+        parts = []
+        for n in x.tolist():
+            try:
+                parts.append(12 // n)
+            except ZeroDivisionError as error:
+                parts.append(str(error))
+        return parts
+
+    fn = compiled(handled)
+    for values in ([1, 0], [2, 3], [0, 0], [1, 0]):
+        assert fn(torch.tensor(values)) == handled(torch.tensor(values))
+    assert graph_of(fn).eager_calls == 0
+
+
 def test_the_recursion_limit_that_a_program_reads_is_its_own():
     def limited(x):
         return x + sys.getrecursionlimit() if x.sum() > 0 else x

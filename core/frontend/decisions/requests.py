@@ -175,10 +175,12 @@ class Requester(Machinery):
         numbers: numbers of the program whose values earlier decisions have fixed.
         sized: integers of the program that operations take, and which are symbols there.
         restarts: whether a call in which something raises starts again in eager mode.
+        raises_late: whether a line may raise here in the place of Python: the program does not handle the error.
         visited: how many lines of the trace belong to segments that are complete.
     """
 
     restarts = False
+    raises_late = False
     visited = 0
 
     trace: Trace

@@ -20,7 +20,7 @@ from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segme
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
-from dovetail.frontend.decisions.state import Reader, Same, State, source_key
+from dovetail.frontend.decisions.state import Reader, Same, State, is_handled, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.prologue import prologue
@@ -66,6 +66,10 @@ class Session(CountingRequester):
         self.path: tuple = ()
         self.here: dict[Proxy, int] = {}
         self.places: dict[Proxy, int] = {}  # an input -> its slot
+
+    @property
+    def raises_late(self) -> bool:
+        return not is_handled()
 
     def run(self) -> tuple:
         """Return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""

@@ -296,6 +296,23 @@ def is_looped_over() -> bool:
     return real.f_locals["frame"].decoded.names[at + 1 : at + 3] == ["GET_ITER", "FOR_ITER"]
 
 
+def is_handled() -> bool:
+    """Return whether the program may handle an error that is raised where it is."""
+    real = sys._getframe(1)
+    while real is not None:
+        if real.f_code is engine.loop.__code__ and _handlers(real.f_locals["frame"], real.f_locals["pc"]):
+            return True
+        real = real.f_back
+    return False
+
+
+def _handlers(frame: Frame, pc: int) -> bool:
+    """Return whether an instruction of a frame is inside of a `try`; what a `with` does with errors is left out."""
+    names = frame.decoded.names
+    targets = [guarded.target for guarded in frame.decoded.table if guarded.start <= pc < guarded.end]
+    return any([names[target] == "PUSH_EXC_INFO" and names[target + 1] != "WITH_EXCEPT_START" for target in targets])
+
+
 @cache
 def _positions(code: CodeType) -> list[tuple[int | None, ...]]:
     return list(code.co_positions())

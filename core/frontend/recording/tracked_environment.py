@@ -84,7 +84,7 @@ class TrackedEnvironment(TorchEnvironment):
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         if type(proxy) is NumberProxy and self.language is LANGUAGE:
-            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, restarts=self.restarts)
+            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, restarts=self.raises_late)
             if number is not None:
                 return number
         if self.session is None or self.parsing:
@@ -95,6 +95,11 @@ class TrackedEnvironment(TorchEnvironment):
     def restarts(self) -> bool:
         """Whether a call in which a line of the program raises starts again in eager mode."""
         return self.session is not None and self.session.restarts
+
+    @property
+    def raises_late(self) -> bool:
+        """Whether a line of the program may raise where Python would."""
+        return self.session is not None and self.session.raises_late
 
     @property
     def known_numbers(self) -> Mapping[Proxy, Any]:

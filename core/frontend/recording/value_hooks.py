@@ -108,7 +108,7 @@ class ValueHooks(ArrayHooks):
             return session.holds(function, args, kwargs)
         if (function is divmod or function in host_numbers.FUNCTIONS) and session.is_open and not kwargs:
             numbers = [self.converted(x, float) if isinstance(x, TensorProxy) else x for x in args]
-            result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, restarts=self.environment.restarts)
+            result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, restarts=self.environment.raises_late)
             if result is not None:
                 return result
         return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
@@ -148,14 +148,14 @@ class ValueHooks(ArrayHooks):
         if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
             return NULL
         if isinstance(value, TensorProxy):
-            rounds = kind is int and value.spec.dtype.kind == "float" and not self.environment.restarts
+            rounds = kind is int and value.spec.dtype.kind == "float" and not self.environment.raises_late
             unlike = value in self.floats or value.spec.numel != 1 or rounds
             if unlike or self.class_of(value) is not torch.Tensor:
                 return NULL
             value = value.item()
             if not isinstance(value, Proxy):
                 return kind(value)
-        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, restarts=self.environment.restarts)
+        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, restarts=self.environment.raises_late)
         return NULL if number is None else number
 
     def concrete(self, number: Any) -> Any:
