@@ -65,6 +65,12 @@ DISPATCH_MODE = Internal(
     fallback="operations without a decomposition are refused",
     probe=lambda mode: callable(mode.__torch_dispatch__) and callable(mode.__enter__),
 )
+PYTHON_DISPATCHER = Internal(
+    "torch._dispatch.python.enable_python_dispatcher",
+    purpose="run torch's rules for shapes on sizes that are known when the program runs",
+    fallback="operations without a decomposition are compiled for each size",
+    probe=lambda enable: hasattr(enable(), "__enter__"),
+)
 DISABLE_MODES = Internal(
     "torch.utils._python_dispatch._disable_current_modes",
     purpose="time operations undisturbed by the caller's modes",
@@ -93,6 +99,13 @@ def fake_tensor_mode(**options: Any) -> AbstractContextManager[Any]:
     if (why := FAKE_TENSOR_MODE.problem or DISPATCH_MODE.problem) is not None:
         raise NotImplementedError(f"{why}; install a torch that `dovetail doctor` finds no fault with")
     return FAKE_TENSOR_MODE.value(**options)
+
+
+def shape_rules() -> AbstractContextManager[Any]:
+    """Return a context in which tensors on the meta device follow torch's rules in Python; raises NotImplementedError where this torch has none."""
+    if (why := PYTHON_DISPATCHER.problem or DISPATCH_MODE.problem) is not None:
+        raise NotImplementedError(why)
+    return PYTHON_DISPATCHER.value()
 
 
 def no_modes() -> AbstractContextManager[Any]:

@@ -486,10 +486,14 @@ def test_22_an_executor_that_is_not_symbolic_is_not_offered_symbolic_lines():
 
 
 @pytest.mark.parametrize("fn", [torch.linalg.qr, lambda x: torch.sort(x)[0], lambda x: torch.cdist(x, x)], ids=["qr", "sort", "cdist"])
-def test_23_operations_without_a_symbolic_rule_are_right_at_each_size(fn):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        agrees(fn, [(R(n, 4),) for n in (6, 9, 5)])
+def test_23_torchs_own_rules_give_the_sizes_of_operations_without_a_decomposition(fn):
+    compiled = agrees(fn, [(R(n, 4),) for n in (6, 9, 5)])
+    assert compiled.cache_info().misses == 1
+
+
+def test_23_an_operation_without_a_rule_for_sizes_is_right_and_pins():
+    with pytest.warns(UserWarning, match="is compiled for each value, since"):
+        agrees(F.pdist, [(R(n, 4),) for n in (6, 9, 5)])
 
 
 # 25 to 27

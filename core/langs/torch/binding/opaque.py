@@ -16,11 +16,12 @@ import functools
 import logging
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from dovetail.devices import Device
 from dovetail.errors import (
     DovetailError,
     InputError,
@@ -33,6 +34,7 @@ from dovetail.errors import (
 )
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
+from dovetail.langs.torch.binding.shape_rules import has_sizes, meta_tensor, size_in, symbolic
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
@@ -46,6 +48,7 @@ from dovetail.torch_internals import (
     TorchDispatchMode,
     fake_tensor_mode,
     no_torch_function,
+    shape_rules,
     storage_key,
 )
 from dovetail.trace import Trace, leaves, printing, proxies, tree_map
@@ -115,8 +118,6 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Record a call of `func` as one line.  Return its result, with traced tensors in the place of tensors."""
     trace = recorder.get()
     args, kwargs = trace.environment.lift((args, kwargs), trace)
-    if trace.relations is not None:  # torch's own rules take plain numbers
-        args, kwargs = tree_map(lambda x: int(x) if type(x) is Size else x, (args, kwargs))
     if func not in NAMED and (twin := _out_of_place(func)) is not None:
         write(args[0], trace.environment.call(twin, args, kwargs))
         return args[0]
@@ -130,6 +131,8 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
         return opaque_symbol(func)(*args, **kwargs)  # raises again, with the source location
     except ValueDependent as error:
         raise ValueDependent(str(error), (func, args, kwargs)) from error
+    if trace.relations is not None:  # the run may have pinned sizes
+        args, kwargs = tree_map(lambda x: x if type(x) is not Size or x.known() is None else int(x), (args, kwargs))
     inexact = [any([x.dtype.inexact for x in _tensors(tree, TensorSpec)]) for tree in (run.specs, specs)]
     if inexact == [True, False]:
         trace.environment.default_float()  # the dtype of the result may depend on it
@@ -251,6 +254,7 @@ class _FakeRun:
     written: tuple[int, ...]  # numbers of the arguments it wrote to
     aliased: bool  # a result shares storage with an argument or another result
     lazy: bool  # a result has a lazy conjugate or negative bit
+    device: Device | None = None  # of the tensors for which tensors on the meta device stand
 
     @property
     def new(self) -> bool:
@@ -260,7 +264,7 @@ class _FakeRun:
     @functools.cached_property
     def specs(self) -> Any:
         """The result of the meta: tuples of specs, None for other values than tensors."""
-        return _specs_of(self.result)
+        return _specs_of(self.result, self.device)
 
 
 _current_run: ContextVar[_FakeRun | None] = ContextVar("current_run", default=None)  # the run by `opaque`, which the meta reuses
@@ -290,6 +294,11 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque
     """Run `func` on fake tensors with the specs in its arguments.  Raises its errors as Dovetail's, of the same type."""
     run = STAND_INS.get(func, func)
     run = run if kind == "opaque" else functools.partial(_RUN[kind], run)
+    if has_sizes((args, kwargs)):
+        known = _run_on_sizes(run, func, args, kwargs)
+        if known is not None:
+            return known
+        args, kwargs = tree_map(_pinned, (args, kwargs))
     quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
     try:
         with _fake_mode(), no_torch_function(), torch.no_grad():
@@ -302,6 +311,26 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque
         _log.disabled = quiet
 
 
+def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _FakeRun | None:
+    """Run torch's rules on tensors of sizes that are known when the program runs; return None where a rule needs the numbers."""
+    devices = {x.device for x in _tensors((args, kwargs), TensorSpec)}
+    if len(devices) != 1:
+        return None
+    try:
+        with shape_rules(), no_torch_function(), torch.no_grad():
+            return _observe(run, func, args, kwargs, devices.pop())
+    except Exception:  # the call itself may be at fault, which a run on the numbers reports
+        return None
+
+
+def _pinned(x: Any) -> Any:
+    """Return an argument with plain ints for its sizes."""
+    if isinstance(x, TensorSpec):
+        strides = None if x.strides is None else tuple(map(int, x.strides))
+        return replace(x, shape=tuple(map(int, x.shape)), strides=strides)
+    return int(x) if type(x) is Size else x
+
+
 def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
     """Return the dtypes of the tensors that `func` returns in torch's current modes, or None where it raises."""
     try:
@@ -311,7 +340,8 @@ def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.
     return tuple([x.dtype for x in _tensors(run.result, torch.Tensor)])
 
 
-def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _FakeRun:
+def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict, device: Device | None = None) -> _FakeRun:
+    """Run a callable, on tensors of the meta device that stand for tensors on `device` where there is one."""
     fakes: list[torch.Tensor] = []
 
     def fake(x: Any) -> Any:
@@ -319,8 +349,10 @@ def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _FakeR
             why = not_traced(func, "one of its arguments is a number that the program computes; pass a constant or the 0-d tensor")
             raise ValueDependent(str(why))
         if not isinstance(x, TensorSpec):
-            return x
-        fakes.append(torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device)))
+            return symbolic(x) if type(x) is Size else x
+        fakes.append(
+            meta_tensor(x) if device is not None else torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device))
+        )
         return fakes[-1]
 
     args, kwargs = tree_map(fake, (args, kwargs))
@@ -333,7 +365,7 @@ def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _FakeR
             raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
         aliased, lazy = aliased or storage_key(x) in storages, lazy or x.is_conj() or x.is_neg()
         storages.add(storage_key(x))
-    return _FakeRun(result, {id(x): i for i, x in enumerate(fakes)}, fakes, observer.random, tuple(sorted(observer.written)), aliased, lazy)
+    return _FakeRun(result, {id(x): i for i, x in enumerate(fakes)}, fakes, observer.random, tuple(sorted(observer.written)), aliased, lazy, device)
 
 
 @functools.cache
@@ -354,12 +386,12 @@ def _translate_error(error: Exception, func: Callable) -> Exception:
     return error if raised is None else _RAISED[raised](str(error).replace("FakeTensor", "Tensor"))
 
 
-def _specs_of(result: Any) -> Any:
+def _specs_of(result: Any, device: Device | None) -> Any:
     if isinstance(result, torch.Tensor):
-        shape = tuple(result.shape)
-        return TensorSpec(shape, dtype_of(result.dtype), device_of(result.device), normal_strides(shape, result.stride()))
+        shape, strides = tuple(map(size_in, result.shape)), tuple(map(size_in, result.stride()))
+        return TensorSpec(shape, dtype_of(result.dtype), device or device_of(result.device), normal_strides(shape, strides))
     if isinstance(result, (tuple, list)) and _tensors(result, torch.Tensor):
-        return tuple(_specs_of(x) for x in result)
+        return tuple(_specs_of(x, device) for x in result)
     return None
 
 
