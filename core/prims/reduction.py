@@ -12,6 +12,7 @@ from dovetail.prims.creation import zeros_like
 from dovetail.prims.elementwise import where
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.shape import flat_reshape, require_dims
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import TensorSpec
 from dovetail.prims.unary import (
     INEXACT,
@@ -236,5 +237,8 @@ def var_mean_vjp(g, out, x, *, dims, correction):
 def _var_grad(g: Any, mean: Any, x: Any, dims: tuple[int, ...], correction: float) -> Any:
     """g * 2 * (x - mean) / (count - correction); no freedom left makes it infinite times zero, as in PyTorch."""
     freedom = count(x, dims) - correction
-    scale = 2.0 / freedom if freedom != 0 else inf
-    return (x - spread(mean, x, dims)) * spread(converted(g * scale, x), x, dims)
+    if type(freedom) is Size:
+        scaled = g * 2.0 / freedom
+    else:
+        scaled = g * (2.0 / freedom if freedom != 0 else inf)
+    return (x - spread(mean, x, dims)) * spread(converted(scaled, x), x, dims)

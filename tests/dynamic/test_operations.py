@@ -63,19 +63,29 @@ ONE_PROGRAM = (
     "x.norm()",
     "x.diff(dim=0)",
     "torch.rot90(x)",
-)
-PINNING = (
-    "torch.linspace(0, n, 5)",
-    "torch.arange(0, n, 0.5)",
     "F.interpolate(x[None, None], size=(n * 2, 4))",
-    "x.chunk(n)[0]",
     "torch.cdist(x, x)",
     "x.median(0).values",
     "x.kthvalue(2, 0).values",
     "torch.searchsorted(torch.arange(9) * 1.0, x)",
-    "x.svd().S",
+    "x[:, :3].svd().S",
     "torch.fft.rfft(x, dim=0)",
     "torch.trapz(x, dim=0)",
+    "F.interpolate(x[None], scale_factor=1.5)",
+    "F.interpolate(x[None], size=n + 3, mode='linear', align_corners=True)",
+    "torch.linspace(0, n, 5)",
+    "torch.linspace(0, 1, n)",
+    "torch.linalg.qr(x[:, :3]).R.abs()",
+    "torch.linalg.solve(x @ x.t() + 9 * torch.eye(n), x)",
+    "F.grid_sample(x[None, None], torch.zeros(1, 2, 3, 2), align_corners=False)",
+    "F.max_pool1d(x.t(), 3, 1, 1)",
+    "torch.fft.irfft(torch.fft.rfft(x, dim=0), n=n, dim=0)",
+)
+PINNING = (
+    "torch.arange(0, n, 0.5)",
+    "x.chunk(n)[0]",
+    "torch.tensor([n])",
+    "F.pdist(x)",
 )
 QUICK = 6  # one of so many is tested without -m ""
 
@@ -107,3 +117,35 @@ def test_one_program_runs_every_size(expression):
 def test_an_operation_that_pins_is_right_and_warns(expression):
     with pytest.warns(UserWarning, match="is compiled for each value, since"):
         assert programs(expression) == 4
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: F.layer_norm(x.t(), (x.shape[0],)),
+        lambda x: F.group_norm(x.t()[None], 2),
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda x: F.instance_norm(x.t()[None]),
+        lambda x: (x - x.mean(0)) / x.std(0),
+        lambda x: F.kl_div(x.log_softmax(0), x.detach().softmax(0), reduction="batchmean"),
+        lambda x: F.cross_entropy(x, x.detach().softmax(1), label_smoothing=0.1),
+        lambda x: F.adaptive_avg_pool2d(x[None, None], 1),
+        lambda x: F.interpolate(x[None, None], size=(7, 9), mode="bilinear"),
+        lambda x: torch.cdist(x, x + 1),
+        lambda x: torch.linalg.solve(x @ x.t() + 9 * torch.eye(x.shape[0]), x),
+        lambda x: torch.fft.rfft(x, dim=0).abs(),
+        lambda x: F.max_pool1d(x.t(), 2),
+    ],
+)
+def test_one_program_has_gradients_for_every_size(fn):
+    compiled = dovetail.jit(fn)
+    for n in (4, 6, 10, 8):
+        x, y = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n), requires_grad=True) for _ in range(2))
+        dovetail.mark_dynamic(x, 0)
+        got, want = compiled(x), fn(y)
+        torch.testing.assert_close(got, want)
+        weights = torch.randn(want.shape)
+        torch.testing.assert_close(
+            torch.autograd.grad((got * weights).sum(), x), torch.autograd.grad((want * weights).sum(), y), rtol=1e-4, atol=1e-5
+        )
+    assert compiled.cache_info().misses == 1

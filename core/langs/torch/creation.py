@@ -228,6 +228,11 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
     return prims.iota(length=length, start=start, step=step, dtype=target, device=device_of(device))
 
 
+def ratio(a: Any, b: Any, dtype: DType, device: Device) -> Any:
+    """Return a / b as a number, or as a 0-d tensor where one of them is known when the program runs."""
+    return core.div(full_of(a, (), dtype, device), b) if Size in (type(a), type(b)) else a / b
+
+
 def spaced(start: Any, end: Any, steps: int, dtype: DType, device: Device) -> Tensor:
     """`steps` numbers from start to end, computed from the nearer end, as in PyTorch; computed in float64 for integers."""
     require(steps >= 0, "number of steps must be non-negative")
@@ -237,22 +242,23 @@ def spaced(start: Any, end: Any, steps: int, dtype: DType, device: Device) -> Te
         return full_of(start, (1,), dtype, device)
     index = prims.iota(length=steps, start=0, step=1, dtype=dtypes.int64, device=device)
     back = core.sub(steps - 1, index)
-    start, end = _scalar(start, wide), _scalar(end, wide)
-    step = (
-        core.div(core.sub(end, start), max(steps - 1, 1))
-        if isinstance(start, TensorProxy) or isinstance(end, TensorProxy)
-        else (end - start) / max(steps - 1, 1)
-    )
+    start, end = _scalar(start, wide, device), _scalar(end, wide, device)
+    if isinstance(start, TensorProxy) or isinstance(end, TensorProxy):
+        step = core.div(core.sub(end, start), max(steps - 1, 1))
+    else:
+        step = ratio(end - start, max(steps - 1, 1), wide, device)
     up = core.add(core.mul(core.convert(core.convert(index, real), wide), step), start)
     down = core.add(core.mul(core.convert(core.convert(back, real), wide), core.neg(step) if isinstance(step, TensorProxy) else -step), end)
     return core.convert(core.where(core.lt(index, steps // 2), up, down), dtype)
 
 
-def _scalar(x: Any, dtype: DType) -> Any:
+def _scalar(x: Any, dtype: DType, device: Device) -> Any:
+    if type(x) is Size:
+        return full_of(x, (), dtype, device)
     if isinstance(x, TensorProxy):
         require(not x.spec.shape, "linspace only supports 0-dimensional start and end tensors, but got {} dimension(s).", len(x.spec.shape))
         return core.convert(x, dtype)
-    return core.fit(int(x) if type(x) is Size else x, (), dtype)
+    return core.fit(x, (), dtype)
 
 
 def _end(x: Any, dtype: DType) -> Any:

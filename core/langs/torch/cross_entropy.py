@@ -9,6 +9,7 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.activation import log_softmax_along
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
+from dovetail.langs.torch.creation import ratio
 from dovetail.langs.torch.elementwise import require_float
 from dovetail.langs.torch.loss import reduced, reduction_of, total
 
@@ -131,7 +132,7 @@ def _soft_cross_entropy(logp: Any, target: Any, weight: Any, ignore_index: int, 
     classes = logp.spec.shape[at]
     target = core.convert(target, logp.spec.dtype)
     if smoothing:
-        target = core.add(core.mul(target, 1 - smoothing), smoothing / classes)
+        target = core.add(core.mul(target, 1 - smoothing), ratio(smoothing, classes, target.spec.dtype, target.spec.device))
     cost = core.mul(logp, target)
     if weight is not None:
         cost = core.mul(cost, _by_class(weight, logp))
@@ -154,4 +155,4 @@ def _smoothed_nll(logp: Any, target: Any, weight: Any, ignore_index: int, mode: 
         spread = core.div(total(spread), _weight_of(ignored, counts, logp.spec.dtype))
     else:
         spread = reduced(spread, mode)
-    return core.add(core.mul(loss, 1 - smoothing), core.mul(spread, smoothing / logp.spec.shape[at]))
+    return core.add(core.mul(loss, 1 - smoothing), core.mul(spread, ratio(smoothing, logp.spec.shape[at], spread.spec.dtype, spread.spec.device)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
@@ -11,9 +11,13 @@ from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Tensor, resolve, torchsymbol
+from dovetail.langs.torch.creation import ratio
 from dovetail.langs.torch.padding import in_memory_format, positions
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import prod
 from dovetail.torch_internals import C_NN
+
+EXACT = 1 << 16  # numerators and denominators of factors whose product with a size is exact in float64
 
 
 class Line(NamedTuple):
@@ -26,9 +30,13 @@ class Line(NamedTuple):
     factor: float | None
 
     @property
-    def step(self) -> float:
-        """The distance between new elements, in elements of x."""
-        return 1.0 / self.factor if self.factor is not None and self.factor > 0 else self.n / self.size
+    def step(self) -> Any:
+        """The distance between new elements, in elements of x: a number, or a 0-d tensor."""
+        return 1.0 / self.factor if self.factor is not None and self.factor > 0 else self.ratio(self.n, self.size)
+
+    def ratio(self, a: int, b: int) -> Any:
+        """Return a / b, as precise as positions are."""
+        return ratio(a, b, core.wide(self.x.spec.dtype), self.x.spec.device)
 
     def take(self, index: Tensor) -> Tensor:
         """Return the elements at `index`, clamped to the border."""
@@ -50,7 +58,7 @@ def _nearest(line: Line, offset: float) -> Tensor:
 def _source(line: Line, align_corners: bool, dtype: DType) -> Tensor:
     """Return the position of each new element in x."""
     if align_corners:
-        step = (line.n - 1) / (line.size - 1) if line.size > 1 else 0.0
+        step = line.ratio(line.n - 1, line.size - 1) if line.size > 1 else 0.0
         return core.mul(positions(line.x, line.size, start=0.0, step=1.0, dtype=dtype), step)
     return core.sub(core.mul(positions(line.x, line.size, start=0.5, step=1.0, dtype=dtype), line.step), 0.5)
 
@@ -92,11 +100,19 @@ def _lines(x: Tensor, spatial: int, output_size: Sequence[int] | None, scale_fac
     require((output_size is None) != (scale_factors is None), "Must specify exactly one of output_size and scale_factors")
     sizes_or_factors = output_size if scale_factors is None else scale_factors
     require(len(sizes_or_factors) == spatial, "It is expected that there are {} output sizes or factors, got {}", spatial, sizes_or_factors)
-    sizes = output_size if scale_factors is None else [int(n * factor) for n, factor in zip(shape[2:], scale_factors, strict=True)]
+    sizes = output_size if scale_factors is None else [_times(n, factor) for n, factor in zip(shape[2:], scale_factors, strict=True)]
     fits = all([n > 0 for n in (*shape[2:], *sizes)])
     require(fits, "Input and output sizes should be greater than 0, but got {} and {}", shape[2:], tuple(sizes))
     require(prod(shape[1:]) != 0, "Non-empty tensor expected but got {}", x.spec)
     return [(d + 2, n, None if scale_factors is None else float(scale_factors[d])) for d, n in enumerate(sizes)]
+
+
+def _times(n: int, factor: float) -> int:
+    """Return int(n * factor), of a size that is known when the program runs where the product is exact."""
+    if type(n) is Size:
+        a, b = float(factor).as_integer_ratio()
+        return n * a // b if 0 < a < EXACT and b < EXACT else int(int(n) * factor)
+    return int(n * factor)
 
 
 def _resized(

@@ -217,7 +217,7 @@ def kl_div(
 
     def averaged(x: Any, t: Any) -> Any:
         loss = reduced(compute(x, t), mode)
-        return core.div(loss, float(input.spec.shape[0])) if batch and input.spec.rank else loss
+        return core.div(loss, input.spec.shape[0]) if batch and input.spec.rank else loss
 
     return once_rounded(averaged, input, target)
 

@@ -299,7 +299,7 @@ def instance_norm(
     out = affine(standardized(x, mean, variance, eps, 0, 1), weight, bias, 1)
     if count and shape[0]:
         _update(running_mean, core.div(prims.sum(mean, dims=(0,)), shape[0]), momentum)
-        _update(running_var, core.mul(prims.sum(variance, dims=(0,)), count / (count - 1) / shape[0]), momentum)
+        _update(running_var, core.div(prims.sum(unbiased(variance, count), dims=(0,)), shape[0]), momentum)
     return core.convert(out, input.spec.dtype)
 
 

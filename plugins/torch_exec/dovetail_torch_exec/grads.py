@@ -15,6 +15,7 @@ from dovetail import dtypes, prims
 from dovetail.extend import get_grad, put_grad
 from dovetail.extend.advanced import requires_grad, symbol_for, torch_internals
 from dovetail.langs.torch import dtype_of
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import prod
 from dovetail_torch_exec import fused
 from dovetail_torch_exec.attention import rule as on_cuda
@@ -317,7 +318,8 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     out = _op("adaptive_avg_pool2d")(input, output_size)
     if out.spec.shape[-2:] == (1, 1):  # a mean, which needs nothing kept
         shape, rank = input.spec.shape, len(input.spec.shape)
-        share = prims.mul(get_grad(out), 1.0 / prod(shape[-2:]))
+        area = prod(shape[-2:])
+        share = prims.div(get_grad(out), area) if type(area) is Size else prims.mul(get_grad(out), 1.0 / area)
         put_grad(input, prims.broadcast_in_dim(share, shape=shape, dims=tuple(range(rank))))
         return out
     put_grad(input, fused.adaptive_avg_pool2d_backward(get_grad(out), input))
