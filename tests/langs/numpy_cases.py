@@ -47,6 +47,7 @@ ONE = {  # of one array of two dimensions
     "argsort": lambda x: (np.argsort(x, kind="stable"), x.argsort(axis=0, kind="stable")),
     "take": lambda x: (np.take(x, [0, -1]), np.take(x, 1, axis=1), x.take([[0], [1]], axis=0)),
     "take_along_axis": lambda x: np.take_along_axis(x, np.argsort(x, axis=1, kind="stable"), axis=1),
+    "isin": lambda x: (np.isin(x, x[0]), np.isin(x, [1, 2], invert=True), np.isin(x[0] == x[1], x[1] == x[2])),
     "roll": lambda x: (np.roll(x, 1), np.roll(x, 2, axis=1), np.roll(x, (1, -1), axis=(0, 1))),
     "flip": lambda x: (np.flip(x), np.flip(x, 1), np.fliplr(x), np.flipud(x), np.rot90(x)),
     "diagonal": lambda x: (np.diagonal(x), np.diag(x, 1), np.diag(x[0]), np.trace(x), x.trace(offset=1)),

@@ -10,7 +10,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.numpy.reductions import flat
-from dovetail.langs.numpy.symbol import array, dtype_of, numpysymbol, of_truth, promote, torch_call
+from dovetail.langs.numpy.symbol import array, dtype_of, not_traced, numpysymbol, of_truth, promote, torch_call
 from dovetail.langs.torch import opaque
 from dovetail.trace import TensorProxy
 
@@ -74,6 +74,17 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1):
     """The elements at positions along `axis`, one position for each."""
     x, dim = _along(arr, axis)
     return torch_call("take_along_dim", x, core.from_front(array(indices), x.spec.shape[dim]), dim)
+
+
+@numpysymbol("numpy.isin", scalar="never")
+def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, kind: Any = None):
+    """Which elements are among `test_elements`; which are not with `invert`."""
+    x, others = array(element), array(test_elements)
+    common = promote(x, others)
+    common = dtypes.uint8 if common is dtypes.bool_ else common
+    if common.kind == "complex":
+        raise not_traced("numpy.isin of complex numbers", "PyTorch has no kernel for it; compare the real and imaginary parts")
+    return opaque(torch.isin, (core.convert(x, common), core.convert(others, common)), {"invert": invert})
 
 
 @numpysymbol("numpy.roll")
