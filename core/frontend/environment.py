@@ -33,7 +33,7 @@ from dovetail.langs.torch import (
     write_out,
 )
 from dovetail.prims import Symbol, recorder
-from dovetail.torch_internals import any_autocast, no_torch_function
+from dovetail.torch_internals import any_autocast, no_torch_function, torch_function
 from dovetail.trace import Environment, Proxy, Trace, constant_lines, is_proxy, leaves, recording, to_callable, tree_map, user_line
 from dovetail.trace.aliases import root_of, views_in
 
@@ -97,9 +97,11 @@ class TorchEnvironment(Environment):
         with recording(program), no_torch_function(), torch.no_grad(), autocast_off():
             return to_callable(dispatch(program, referees(resolve_executors())))()[0]
 
-    def watching(self) -> RecordingMode:
-        """Return a context in which torch calls of the user's code are recorded."""
-        return RecordingMode()
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Record torch calls of the user's code while open."""
+        with torch_function(), RecordingMode():
+            yield
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Return function(*args, **kwargs), for a function of the user's that this package calls."""

@@ -53,6 +53,12 @@ DISABLE_TORCH_FUNCTION = Internal(
     fallback="torch._C.DisableTorchFunctionSubclass is used; operations without a decomposition are refused",
     probe=_disables_overrides,
 )
+ENABLE_TORCH_FUNCTION = Internal(
+    "torch._C._EnableTorchFunction",
+    purpose="trace the backward of a torch.autograd.Function where a program is cut inside of torch's own code",
+    fallback="such programs run eagerly from there",
+    probe=lambda enable: hasattr(enable, "__enter__"),
+)
 FAKE_TENSOR_MODE = Internal(
     "torch._subclasses.fake_tensor.FakeTensorMode",
     purpose="infer shapes and dtypes of operations that have no decomposition",
@@ -92,6 +98,11 @@ def no_torch_function() -> AbstractContextManager[Any]:
     """Return a context in which no `__torch_function__` and no torch function mode is called."""
     guard = DISABLE_TORCH_FUNCTION.value or getattr(torch._C, "DisableTorchFunctionSubclass", nullcontext)
     return guard()
+
+
+def torch_function() -> AbstractContextManager[Any]:
+    """Return a context in which `__torch_function__` and torch function modes are called, also inside `no_torch_function`."""
+    return (ENABLE_TORCH_FUNCTION.usable or nullcontext)()
 
 
 def fake_tensor_mode(**options: Any) -> AbstractContextManager[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from decisions.helpers import compiled, graph_of
@@ -34,6 +36,27 @@ def test_12_training_with_a_branch_and_a_loop():
         module.zero_grad(set_to_none=True)
         fn(x).backward()
         torch.testing.assert_close([p.grad for p in module.parameters()], expected)
+
+
+class Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(out := torch.softmax(x, -1))
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch._softmax_backward_data(g, *ctx.saved_tensors, -1, g.dtype)
+
+
+def test_a_backward_after_a_decision_may_call_c_code_of_torch():
+    fn = compiled(lambda x: Softmax.apply(x * 2 if x.sum() > 0 else x).square().sum())
+    warnings.filterwarnings("error", ".*calls run eagerly")
+    for scale, sign in ((2, 1), (1, -1), (2, 3)):
+        x, y = (torch.arange(3.0).mul(sign).requires_grad_() for _ in range(2))
+        fn(x).backward()
+        torch.softmax(y * scale, -1).square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
 
 
 def test_12_a_second_backward_is_refused_as_in_eager_mode():
