@@ -251,11 +251,27 @@ PROGRAMS = [
 INPUTS = [torch.tensor(signs) * scale for scale in (1.0, 2.0) for signs in itertools.product([1.0, -1.0], repeat=3)]
 
 
+def methods_of_lists(x):
+    a, b = [x], [x]
+    chosen = a if x[0] > 0 else b
+    chosen.append(1 if x[1] > 0 else 2)
+    a.extend([len(b), (x * 9).long()[0].item()])
+    a.append(x[a[-1] % 2].item() > 0)
+    return a, b
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_states_that_look_alike(program):
     fn = compiled(program)
     for x in (*INPUTS[:8:3], *INPUTS[::2], INPUTS[1], INPUTS[9]):
         agrees(fn, program, x)
+
+
+def test_methods_of_lists_that_wait_for_their_arguments():
+    fn = compiled(methods_of_lists)
+    warnings.filterwarnings("error", ".*runs? eagerly")
+    for x in (*INPUTS[:8:3], *INPUTS[::2], INPUTS[1]):
+        agrees(fn, methods_of_lists, x)
 
 
 @pytest.mark.parametrize("program", [outside_list, outside_dict])
