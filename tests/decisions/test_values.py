@@ -57,6 +57,28 @@ def test_lists_of_tensors_hold_numbers_of_the_program():
         agrees(fn, listed, torch.linspace(start, start + 3, 3))
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_packed_sequences(kind):
+    torch.manual_seed(0)
+    layer = kind(3, 2, num_layers=2, batch_first=True, bidirectional=True)
+
+    def run(x, lengths):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        out, state = layer(packed)
+        return torch.nn.utils.rnn.pad_packed_sequence(out, batch_first=True), state
+
+    fn = compiled(run)
+    warnings.filterwarnings("error", "run: calls run eagerly")
+    for lengths in ([4, 2, 3], [1, 4, 4], [4, 2, 3]):
+        x, y = (torch.linspace(0, 1, 36).view(3, 4, 3).requires_grad_() for _ in range(2))
+        (ours, mine), state = fn(x, torch.tensor(lengths))
+        (theirs, other), _ = run(y, torch.tensor(lengths))
+        torch.testing.assert_close((ours, mine), (theirs, other))
+        ours.square().sum().backward()
+        theirs.square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
 def test_8_operations_with_results_of_unknown_shape():
     def shapes(x):
         picked, where = x[x > 0], torch.nonzero(x)

@@ -32,9 +32,26 @@ def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args
     return input.new_empty((*input.shape[:-2], length), dtype=None if options.get("return_complex") else input.real.dtype)
 
 
+def _recurrent(function: Callable) -> Callable:
+    """Return a recurrent layer in which the sizes of a packed sequence do not count: those of the results depend on its states alone."""
+
+    def like(input: torch.Tensor, second: Any, *rest: Any) -> Any:
+        if not isinstance(second, torch.Tensor) or second.is_floating_point():
+            return function(input, second, *rest)
+        states, _, _, layers, dropout, train, bidirectional = rest
+        several = isinstance(states, (tuple, list))
+        width = (states[0] if several else states).shape[-1] * (2 if bidirectional else 1)
+        output = input.new_empty((input.shape[0], width))
+        output = torch.dropout(output, dropout, train) if train and dropout and layers > 1 else output  # which draws
+        return (output, *[x.new_empty(x.shape) for x in (states if several else (states,))])
+
+    return like
+
+
 # torch callable -> a function that returns tensors like its results, where fake tensors do not work
 STAND_INS: dict[Any, Callable] = {
     resolve("torch.ctc_loss"): _ctc_loss,
     resolve("torch.combinations"): _combinations,
     resolve("torch.istft"): _istft,
+    **{function: _recurrent(function) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") if (function := resolve(f"torch.{name}")) is not None},
 }
