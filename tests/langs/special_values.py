@@ -232,13 +232,14 @@ class Difference:
         return f"{where}: {self.ours:.7g} in place of {theirs} ({self.count} elements; exactly {self.exact:.7g})"
 
 
-def alike(ours: Tensor, theirs: Tensor, exact: Tensor, signed: bool) -> Tensor:
-    """Return where two results are the same but for roundings, and in zeros that are `signed` their sign."""
+def alike(ours: Tensor, theirs: Tensor, exact: Tensor, signed: bool, terms: int = 1) -> Tensor:
+    """Return where two results of `terms` numbers each are the same but for roundings, and in zeros that are `signed` their sign."""
     if not theirs.is_floating_point():
         return ours == theirs
     info = torch.finfo(theirs.dtype)
     a, b = ours.to(torch.float64), theirs.to(torch.float64)
-    room = 16 * info.eps * (1 + b.abs()) + 4 * (b - exact).abs().nan_to_num(nan=0.0, posinf=0.0)
+    steps = max(math.log2(terms) / 4, 1.0) if theirs.dtype is not torch.float64 else math.sqrt(terms)  # as `exact`
+    room = 16 * info.eps * steps * (1 + b.abs()) + 4 * (b - exact).abs().nan_to_num(nan=0.0, posinf=0.0)
     if signed:
         room[(a == 0) & (b == 0) & (torch.signbit(a) != torch.signbit(b))] = -1.0
     return (torch.isfinite(a) & torch.isfinite(b) & ((a - b).abs() <= room)) | (a == b) & ~torch.isfinite(a) | (a.isnan() & b.isnan())
@@ -252,7 +253,8 @@ def differences(
         variants = [each[i] for each in theirs]
         assert got.dtype is variants[0].dtype and got.shape == variants[0].shape, f"result {i}: {got.dtype}, {got.shape}"
         precise = exact[i].to(torch.float64)
-        right = torch.stack([alike(got, each, precise, i < signed) for each in variants]).any(0)
+        terms = 1 if signed else max([x.numel() for x in arguments], default=1)
+        right = torch.stack([alike(got, each, precise, i < signed, terms) for each in variants]).any(0)
         if got.is_floating_point() and got.dtype is not torch.float64:
             right |= alike(got, exact[i].to(got.dtype), precise, False)  # more exact than eager
         if bool(right.all()):

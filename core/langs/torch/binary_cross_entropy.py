@@ -13,6 +13,7 @@ from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, in_wide
 from dovetail.langs.torch.loss import of_elements, reduction_of, require_castable, require_float_loss
 
+LEAST = 9.999999960041972e-13  # of a divisor: 1e-12 in float32, which PyTorch's kernels have for every dtype
 LOGITS_OPTIONS = ("weight", "size_average", "reduce", "reduction", "pos_weight")  # what may follow input and target by position
 
 
@@ -35,9 +36,8 @@ def binary_cross_entropy(
         require(x.spec.dtype is input.spec.dtype, "expected the dtype of input, {}, got {}; convert it first", input.spec.dtype.short, x.spec)
 
     def compute(x: Any, t: Any, *weight: Any) -> Any:
-        rest = core.sub(1.0, t)
-        sure = core.add(core.mul(t, _bounded_log(core.log, x, 0.0)), core.mul(rest, _bounded_log(core.log1p, core.neg(x), -1.0)))
-        return _times_all(core.neg(sure), weight)
+        rest = core.mul(core.sub(t, 1.0), _bounded_log(core.log1p, core.neg(x), -1.0))
+        return _times_all(core.sub(rest, core.mul(t, _bounded_log(core.log, x, 0.0))), weight)
 
     return of_elements(compute, mode, input, target, *([] if weight is None else [weight]))
 
@@ -50,7 +50,7 @@ def binary_cross_entropy_vjp(g: Any, out: Any, input: Any, target: Any, *rest: A
 
     def slope(g: Any, x: Any, t: Any, *weight: Any) -> Any:
         divisor = core.mul(x, core.sub(1.0, x))
-        divisor = core.where(core.lt(divisor, 1e-12), 1e-12, divisor)
+        divisor = core.where(core.lt(divisor, LEAST), LEAST, divisor)
         return _times_all(core.mul(g, core.div(core.sub(x, t), divisor)), weight)
 
     def odds(g: Any, x: Any, *weight: Any) -> Any:

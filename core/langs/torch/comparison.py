@@ -405,6 +405,12 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
     return _finite(input, nan, posinf, neginf)
 
 
+@nan_to_num.vjp
+def nan_to_num_vjp(g: Any, out: Any, input: Any, *rest: Any, **options: Any) -> tuple:
+    """g times 1 where the input is finite, else times 0, which is NaN where g is infinite."""
+    return (core.mul(g, core.convert(core.isfinite(input), g.spec.dtype)), *(None for _ in rest))
+
+
 def _finite(x: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
     limits = torch.finfo(TO_TORCH[x.spec.dtype])
     high = limits.max if posinf is None else float(posinf)
