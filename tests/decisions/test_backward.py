@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from decisions.helpers import compiled, graph_of
+from decisions.helpers import agrees, compiled, graph_of
 from decisions.random_programs import difference
 from torch import nn
 
@@ -180,6 +180,55 @@ def test_12_what_is_returned_keeps_what_it_saved_of_a_parameter_that_is_written(
         except RuntimeError:  # a call in eager mode, which overwrites what it saved
             continue
     assert len(gradients) >= 2 and all([torch.equal(g, torch.full((3,), 2.0)) for g in gradients])
+
+
+def learned(x):
+    w = torch.zeros(4, requires_grad=True)
+    for _ in range(8):
+        loss = (w - x).square().sum()
+        if loss < 0.5:
+            break
+        (g,) = torch.autograd.grad(loss, w)
+        w = (w - 0.3 * g).detach().requires_grad_()
+    return w.detach()
+
+
+def attacked(x):
+    moved = x.detach().requires_grad_()
+    loss = moved.sin().sum()
+    if loss > 0:
+        loss = loss * 3
+    loss.backward()
+    x.add_(0.1 * moved.grad.sign())
+    return moved.grad
+
+
+def weighted(x):
+    w, b = nn.Parameter(torch.ones(4)), torch.ones(4, requires_grad=True)
+    loss = (w * x + b).square().sum()
+    if loss > 3:
+        loss = loss * w.sum()
+    loss.backward(retain_graph=True)
+    if w.grad.norm() > 20:
+        loss.backward()
+    return w.grad, b.grad, b * x if x[0] > 0 else None
+
+
+def written(x):
+    w = torch.zeros(4, requires_grad=True)
+    for _ in range(2):
+        (g,) = torch.autograd.grad((w - x).square().sum(), w)
+        with torch.no_grad():
+            w -= 0.3 * g
+    return w.detach() * 2 if w.sum() > 0 else w.detach()
+
+
+@pytest.mark.parametrize("program", [learned, attacked, weighted, written])
+def test_12_leaves_that_the_program_creates(program):
+    fn = compiled(program)
+    for x in INPUTS:
+        agrees(fn, program, x[0])
+    assert graph_of(fn).eager_calls == 0
 
 
 def test_12_hooks_on_the_way_are_run_by_eager_mode():

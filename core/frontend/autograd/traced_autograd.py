@@ -168,10 +168,14 @@ class TracedAutograd:
             request = Request(outputs, wanted, list(self.leaves), self.spent, hooks, create_graph, retain)
             with torch.set_grad_enabled(create_graph):
                 grads = record_gradients(self.recorder.trace, request)
-        elif hooks or not all([p in self.recorder.real for p in wanted]) or not self.spent.isdisjoint(session.ancestors(outputs)):
+        elif (
+            hooks
+            or not all([p in self.recorder.real or session.can_reach(p) for p in wanted])
+            or not self.spent.isdisjoint(session.ancestors(outputs))
+        ):
             raise Unsupported(
-                "backward() after a decision is not traced where hooks run on the way, where it reaches a tensor that the program has made a leaf, "
-                f"or the graph of an earlier backward(); compile the forward alone\n  called at {user_line()}"
+                "backward() after a decision is not traced where hooks run on the way, or where it reaches a leaf that the program has created and "
+                f"written since, or the graph of an earlier backward(); compile the forward alone\n  called at {user_line()}"
             )
         else:
             grads = session.differentiate(outputs, wanted, retain, create_graph)
@@ -267,6 +271,9 @@ class TracedAutograd:
                 f"requires_grad_() of an argument inside a compiled function is not traced; set it outside, or use x.detach().requires_grad_()\n"
                 f"  called at {user_line()}"
             )
+        session = self.recorder.environment.session
+        if session is not None and session.is_open:
+            session.create_leaf(p)
         p.spec = p.spec.like(requires_grad=True)
         self.leaves[p] = None
         return p

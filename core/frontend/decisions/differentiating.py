@@ -11,6 +11,7 @@ from dovetail.frontend.decisions.drawing import DrawingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.requests import Outcome, Request
 from dovetail.trace import Proxy, requires_grad
+from dovetail.trace.passes.functionalize import Functionalizer
 
 
 class DifferentiatingRequester(DrawingRequester):
@@ -18,32 +19,59 @@ class DifferentiatingRequester(DrawingRequester):
 
     Attributes:
         freed: values of the trace whose graph was freed, so that nothing which it saved is read again.
+        anchors: the leaves that the program has created, and the values of the pure program that are leaves of eager autograd.
     """
+
+    functionalizer: Functionalizer
 
     def __init__(self) -> None:
         super().__init__()
         self.freed: set[Proxy] = set()
+        self.anchors: dict[Proxy, Proxy] = {}
+
+    def flush(self) -> None:
+        """Add the lines since the last decision to the pure program."""
+        raise NotImplementedError
+
+    def create_leaf(self, p: Proxy) -> None:
+        """Let eager autograd have a leaf for a tensor that the program makes one, where a gradient of it is needed after a decision."""
+        if not self.graph.creates_leaves:
+            return
+        self.anchors[p] = leaf = self.call_outside(_leaf_of, (p,), {})
+        self.functionalizer.replace(p, leaf)
+
+    def can_reach(self, p: Proxy) -> bool:
+        """Return whether eager autograd can go back to a leaf that the program has created: it must not have been written since."""
+        if not self.graph.creates_leaves:
+            self.graph.creates_leaves = True
+            raise self.graph.start_over()
+        self.flush()
+        return p in self.anchors and self.functionalizer.current(p) is self.anchors[p]
 
     def differentiate(self, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain: bool, create_graph: bool) -> list[Proxy | None]:
         """Return the gradients of inputs of the trace, None where nothing flows.
 
         Args:
             outputs: what is differentiated, and the cotangent of each.
-            wanted: the inputs.
+            wanted: the inputs, and leaves that the program has created.
             retain: whether the graph may be differentiated again.
             create_graph: whether the gradients have a history.
         """
         count = len(outputs)
+        created, inputs = [p for p in wanted if p in self.anchors], [p for p in wanted if p not in self.anchors]
+        place = {p: i for i, p in enumerate([*created, *inputs])}
+        order = [place[p] for p in wanted]
 
         def step(*real: torch.Tensor) -> tuple[Outcome, tuple]:
             try:
-                gradients = _gradients(real[:count], real[count : 2 * count], real[2 * count :], retain, create_graph)
+                leaves = real[2 * count :]
+                gradients = _gradients(real[:count], real[count : 2 * count], [leaves[i] for i in order], retain, create_graph)
             except RuntimeError as error:  # a segment may free more than its operations would, each by itself
                 raise GoEager(f"calls run eagerly where autograd cannot go back: {str(error).partition('(')[0]}") from error
             return Outcome.of_gradients(gradients), tuple([g for g in gradients if g is not None])
 
-        mark = "gradients", count, retain, create_graph
-        outcome, arriving = self.decide(Request("the gradients", mark, [*outputs, *outputs.values()], step, inputs=tuple(wanted)))
+        mark = "gradients", count, tuple(order), retain, create_graph
+        outcome, arriving = self.decide(Request("the gradients", mark, [*outputs, *outputs.values(), *created], step, inputs=tuple(inputs)))
         gradients = [None if flag is None else self.trace.tensor(p.spec.like(requires_grad=flag)) for p, flag in zip(wanted, outcome, strict=True)]
         first = len(arriving)
         arriving.update({p: first + i for i, p in enumerate([g for g in gradients if g is not None])})
@@ -58,6 +86,10 @@ class DifferentiatingRequester(DrawingRequester):
             if not values.isdisjoint(line.writes):
                 values.update(filter(requires_grad, line.reads))
         return values
+
+
+def _leaf_of(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().requires_grad_()
 
 
 def _gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any], retain: bool, create_graph: bool) -> list[Any]:

@@ -72,6 +72,7 @@ _FUNCTIONS: tuple[Any, ...] = (
         TrackedEnvironment.call,
     ),
     *(TorchEnvironment.attribute, *_nested(TorchEnvironment.attribute)),
+    *(TracedAutograd.create_leaf, TracedAutograd.set_requires_grad, TracedAutograd.require_gradient, traced_autograd._requires_grad_),
     *(TracedAutograd.backward, TracedAutograd.grad, TracedAutograd._gradients, traced_autograd._backward),
     *(TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
     *[handler for opcodes in OPCODES.values() for name in _HANDLERS if (handler := getattr(opcodes, name, None))],

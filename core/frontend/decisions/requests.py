@@ -396,6 +396,9 @@ class Requester(Machinery):
             before.drop_lines()
             tensor.copy_(self.call_outside(assigned, (tensor, key, value), {}))
 
+    def create_leaf(self, p: TensorProxy) -> None:
+        """Note that the program makes a tensor a leaf that requires a gradient."""
+
     def holds(self, predicate: Callable, args: Sequence[Any], kwargs: dict) -> bool:
         """Return the result of a predicate of numbers, which is a decision."""
         arguments = mapped(lambda x: self.numbers.get(x, x) if isinstance(x, NumberProxy) else x, (tuple(args), kwargs))

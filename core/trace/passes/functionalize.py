@@ -178,6 +178,11 @@ class Functionalizer:
         """Derive the views of some storages again where later lines need them."""
         self.hidden.update([p for p in self.parent if self.root(p) in roots] if roots else ())
 
+    def replace(self, p: Proxy, value: Proxy) -> None:
+        """Let `p` hold `value` from here on, which has the same numbers; what `p` views, or views it, stays as it is."""
+        self.value[p], self.seen[p] = value, self.writes.get(self.root(p), 0)
+        self.hidden.discard(p)
+
     def root(self, p: Proxy) -> Proxy:
         """Return the owner of the storage that `p` looks into."""
         while p in self.parent:
