@@ -282,7 +282,21 @@ def compiles_patterns(x):
     return x * len(re.findall(r"[a-c\w.-]+(q|[^d-f])", "abq cdq")) + len(re.compile("a+|[^a]", re.IGNORECASE).split("bAAab"))
 
 
+Four = collections.namedtuple("Four", "one two three four")
+
+
+def finds_items_from_a_position(x):
+    four, lists = Four(1, 2, 3, 2), [[1], [2], [3], [2]]
+    return x * four.index(2, 2) + lists.index([2], 2) * 10 + lists.index([2], -9, 2) * 100 + tuple(lists).index([3], -2)
+
+
+def reads_descriptors_and_sequences(x):
+    count = torch.tensor(range(3)) + torch.as_tensor(collections.deque([4, 5, 6])) + torch.tensor(collections.UserList([1, 1, 1]))
+    return x * torch.Tensor.shape.__get__(x)[0] + count.sum() + (torch.Tensor.dtype.__get__(x) is torch.float32)
+
+
 OTHERS = [
+    *(finds_items_from_a_position, reads_descriptors_and_sequences),
     *(throws_into_a_generator, catches_a_group, uses_collections, uses_lists, makes_a_class),
     *(a_context_with_state, sorts_and_reduces, compares_named_numbers, compiles_patterns),
 ]

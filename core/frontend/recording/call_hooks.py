@@ -95,6 +95,7 @@ _SIZED = frozenset(  # of these, PyTorch takes objects with `__index__` as sizes
         "sparse_coo_tensor",
     }
 )
+_OF_DATA = frozenset({"tensor", "as_tensor", "asarray"})  # they take any sequence
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _MODULES = "/torch/nn/modules/"
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
@@ -345,7 +346,9 @@ def _native_arguments(tracker: Tracker, function: Any, args: Sequence[Any], kwar
     """Return the arguments of a call for code of ours or of torch's."""
     args, kwargs = tuple([native_argument(tracker, x) for x in args]), {name: native_argument(tracker, x) for name, x in kwargs.items()}
     name = function.name if isinstance(function, Symbol) else getattr(function, "__name__", "")
-    if name.rpartition(".")[2] in _SIZED:
+    if (name := name.rpartition(".")[2]) in _OF_DATA and args:
+        return (tracker.listed(args[0]), *args[1:]), kwargs
+    if name in _SIZED:
         return tuple(map(tracker.as_sizes, args)), {name: tracker.as_sizes(x) for name, x in kwargs.items()}
     return args, kwargs
 

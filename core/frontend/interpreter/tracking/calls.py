@@ -130,6 +130,8 @@ class Calls:
             if isinstance(function.__self__, ContextVar) and not kwargs and function.__name__ in CONTEXT:
                 return CONTEXT[function.__name__](self, function.__self__, *args)
             if function.__name__ == "__get__" and isinstance(function.__self__, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
+                if self.recorder.is_tensor(args[0]) and isinstance(function.__self__, GetSetDescriptorType):
+                    return self.load_attr(args[0], function.__self__.__name__)
                 return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
         if type(owner := getattr(function, "__self__", None)) is slice:
             function = getattr(self.indexed(owner), function.__name__)

@@ -482,10 +482,11 @@ def _index(tracker: Any, owner: Any, name: str, item: Any, *bounds: Any) -> int:
     if tracker.is_simple(item) and tracker.is_simple(owner):
         return base_of(owner).index(owner, item, *map(tracker.indexed, bounds))
     items = list(base_of(owner).__iter__(owner))
-    index = tracker.position(items[slice(*map(tracker.indexed, bounds))] if bounds else items, item)
+    part = slice(*[tracker.indexed(bound) for bound in (bounds[0] if bounds else 0, bounds[1] if len(bounds) > 1 else None)])
+    index = tracker.position(items[part], item)
     if index is None:
         raise ValueError(f"{type(owner).__name__}.index(x): x not in {type(owner).__name__}")
-    return index + (range(len(owner))[slice(*map(tracker.indexed, bounds))].start if bounds else 0)
+    return index + range(len(items))[part].start
 
 
 def _count(tracker: Any, owner: Any, name: str, item: Any) -> int:

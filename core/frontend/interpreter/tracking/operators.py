@@ -121,6 +121,16 @@ class Operators:
             return value
         return value if self.recorder.is_tensor(value) else self.indexed(value)
 
+    def listed(self, value: Any) -> Any:
+        """Return nested sequences as lists: ranges, deques, and objects of classes in Python that PyTorch reads item by item."""
+        kind = type(value)
+        if kind in (range, deque) or is_sequence(kind):
+            return [self.listed(item) for item in self.spread(value)]
+        if kind not in (list, tuple):
+            return value
+        parts = list(map(self.listed, value))
+        return value if all([a is b for a, b in zip(parts, value, strict=True)]) else kind(parts)
+
     def array_like(self, value: Any) -> Any:
         """Return what a function of NumPy's reads instead of an object, for one of a class in Python and for a deque; other values as they are."""
         kind = type(value)
