@@ -135,3 +135,38 @@ def test_whether_a_tensor_is_an_inference_tensor_is_known_outside_inference_mode
         assert compiled(x) is False
     with torch.inference_mode(), pytest.raises(Unsupported, match="depends on how the program runs"):
         compiled(x)
+
+
+def without_overrides(x):
+    with torch._C.DisableTorchFunctionSubclass():
+        y = torch.add(x, 1.0)
+    with torch._C.DisableTorchFunction():
+        return torch.sin(y) * 2
+
+
+@pytest.mark.parametrize("state", [torch._C.DisableTorchFunction, torch._C.DisableTorchFunctionSubclass])
+def test_overrides_of_torch_functions_may_be_off_inside_and_around_a_call(state):
+    x = torch.ones(2)
+    with state():
+        got = dovetail.jit(without_overrides)(x)
+    torch.testing.assert_close(got, without_overrides(x))
+    torch.testing.assert_close(dovetail.jit(without_overrides)(x), got)
+
+
+class Overriding:
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return function.__name__, [kind.__name__ for kind in types], len(args), kwargs
+
+
+def test_objects_that_override_torch_functions_are_called():
+    x, program = torch.ones(2), lambda x, o: (torch.add(x, o), torch.cat([o, x], dim=0), torch.overrides.has_torch_function_unary(o))
+    assert dovetail.jit(program)(x, Overriding()) == program(x, Overriding())
+
+
+def test_a_subclass_of_tensor_is_not_made_inside():
+    class Own(torch.Tensor):
+        pass
+
+    with pytest.raises(Unsupported, match=r"Own\(\.\.\.\) makes a tensor of a subclass"):
+        dovetail.jit(lambda x: Own(x + 1))(torch.ones(2))

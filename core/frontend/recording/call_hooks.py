@@ -54,9 +54,10 @@ from dovetail.torch_internals import (
     function_applied,
     is_profiling,
     notes_module,
+    switches_torch_function,
     undisabled,
 )
-from dovetail.trace import NumberProxy, TensorProxy, leaves, user_line
+from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, user_line
 from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ _SIZED = frozenset(  # of these, PyTorch takes objects with `__index__` as sizes
         "sparse_coo_tensor",
     }
 )
+_NOT_OVERRIDING = frozenset({TensorProxy, NumberProxy, int, float, bool, str, type(None), torch.dtype, torch.device})
+_TENSOR_CLASS = type(torch.Tensor)
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray"})  # they take any sequence
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _MODULES = "/torch/nn/modules/"
@@ -148,6 +151,10 @@ class CallHooks(ValueHooks):
             return change_metadata(self, function, *args, **kwargs)
         if kind is FunctionType:
             return self._python(tracker, function, args, kwargs, frame)
+        if (kind is MethodDescriptorType or kind is BuiltinFunctionType) and switches_torch_function(
+            function, args
+        ):  # plain tensors have no overrides
+            return None
         if function is torch.profiler.record_function:  # its range is ignored, and so is its name
             return object.__new__(function)
         if function is int and len(args) == 1 and type(args[0]) is SymbolicInt:
@@ -174,8 +181,14 @@ class CallHooks(ValueHooks):
             if (cls := function_applied(function)) is not None:
                 return self._applied(tracker, function, cls, args, kwargs)
             if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients
-                return frame is not None and _MODULES in frame.code.co_filename
+                return (frame is not None and _MODULES in frame.code.co_filename) or bool(overriding(args))
+        if kind is _TENSOR_CLASS and any(map(is_proxy, args)) and not is_torch(function):
+            raise Unsupported(
+                f"{function.__qualname__}(...) makes a tensor of a subclass, which is not traced; make it outside\n  called at {user_line()}"
+            )
         if is_torch(function):
+            if objects := overriding((args, kwargs)):
+                return self._overridden(tracker, function, objects, args, kwargs, frame)
             return self._torch(tracker, function, args, kwargs)
         return self.call_numpy(tracker, function, args, kwargs, frame)
 
@@ -269,6 +282,17 @@ class CallHooks(ValueHooks):
         if number is not None and not isinstance(error, TracedValueError):
             raise no_value(number) from error
 
+    def _overridden(self, tracker: Tracker, function: Any, objects: list[Any], args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Call a function of torch's as the objects among its arguments that have a `__torch_function__` define it."""
+        kinds = tuple([type(x) for x in objects])
+        for x in objects:
+            result = tracker.call(
+                tracker.load_attr(x, "__torch_function__"), [function, kinds, tuple(args), *([kwargs] if kwargs else [])], {}, frame
+            )
+            if result is not NotImplemented:
+                return result
+        raise TypeError(f"no implementation found for {name_of(function)}: all __torch_function__ handlers returned NotImplemented: {list(kinds)}")
+
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Record an operation of torch; run one that has nothing to do with tensors."""
         if kwargs.get("requires_grad") is True:
@@ -279,6 +303,8 @@ class CallHooks(ValueHooks):
             raise _global_state(function)
         if getattr(function, "__module__", None) == FUNCTORCH_MODULE:
             raise _untraced_transform()
+        if getattr(function, "__name__", None) == "_dispatch_keys":
+            raise Unsupported(f"this call of a higher-order operator is not traced; use torch.cond, or a loop\n  called at {user_line()}")
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and is_tensor_class(type(function.__self__)):
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
         args, kwargs = _native_arguments(tracker, function, args, kwargs)
@@ -335,6 +361,20 @@ class CallHooks(ValueHooks):
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
             raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
+
+
+def overriding(tree: Any) -> list[Any]:
+    """Return one object of each class in Python with a `__torch_function__`, subclasses first; tensors are none."""
+    objects: list[Any] = []
+    for x in leaves(tree):
+        kind = type(x)
+        if kind in _NOT_OVERRIDING or isinstance(x, (type, torch.Tensor)) or is_proxy(x):
+            continue
+        if not isinstance(lookup(kind, "__torch_function__"), (classmethod, FunctionType, staticmethod)) or kind in map(type, objects):
+            continue
+        position = next((i for i, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
+        objects.insert(position, x)
+    return objects
 
 
 def _opened(value: Any) -> Any:
