@@ -21,7 +21,7 @@ from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copies, check_positions, know_functional
-from dovetail.torch_internals import torch_function_on
+from dovetail.torch_internals import torch_function
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS
 
@@ -74,7 +74,7 @@ def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder)
     """Interpret `fn`; `recorder` records what it does with tensors."""
     trace, environment = recorder.trace, recorder.environment
     try:
-        with compiling(), refuse_seeding(tracked=True), recording(trace), torch_function_on():
+        with compiling(), refuse_seeding(tracked=True), recording(trace), torch_function():
             began = time.perf_counter()
             with recorder.settings.restored():
                 tracker, captured = capture(fn, args, kwargs, recorder)

@@ -60,7 +60,6 @@ from dovetail.torch_internals.modes import set_grad_enabled as set_grad_enabled
 from dovetail.torch_internals.modes import shape_rules as shape_rules
 from dovetail.torch_internals.modes import switches_torch_function as switches_torch_function
 from dovetail.torch_internals.modes import torch_function as torch_function
-from dovetail.torch_internals.modes import torch_function_on as torch_function_on
 from dovetail.torch_internals.modules import CALL_IMPL as CALL_IMPL
 from dovetail.torch_internals.modules import DETECT_IS_CAUSAL as DETECT_IS_CAUSAL
 from dovetail.torch_internals.modules import EVERY_MODULE as EVERY_MODULE

@@ -55,13 +55,8 @@ DISABLE_TORCH_FUNCTION = Internal(
 )
 ENABLE_TORCH_FUNCTION = Internal(
     "torch._C._EnableTorchFunction",
-<<<<<<< HEAD
-    purpose="trace the backward of a torch.autograd.Function where a program is cut inside of torch's own code",
-    fallback="such programs run eagerly from there",
-=======
-    purpose="trace a function that is called where overrides of torch functions are off",
-    fallback="such a call ends in an error of torch's",
->>>>>>> ccd8613 (Trace where torch functions have no overrides, and call those of objects)
+    purpose="trace where overrides of torch functions are off: around a call, or where a program is cut inside of torch's own code",
+    fallback="such programs run eagerly from there, and such calls end in an error of torch's",
     probe=lambda enable: hasattr(enable, "__enter__"),
 )
 FAKE_TENSOR_MODE = Internal(
@@ -174,13 +169,6 @@ def _has_autocast(device: str) -> bool:
         return torch.amp.is_autocast_available(device)
     except RuntimeError:  # no device that a tensor can be on
         return False
-
-
-def torch_function_on() -> AbstractContextManager[Any]:
-    """Return a context in which torch functions look for overrides, which traced tensors are, wherever it is entered."""
-    if torch._C._is_torch_function_enabled() or ENABLE_TORCH_FUNCTION.usable is None:
-        return nullcontext()
-    return ENABLE_TORCH_FUNCTION.usable()
 
 
 def switches_torch_function(function: Any, args: Any) -> bool:
