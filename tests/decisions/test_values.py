@@ -182,6 +182,18 @@ def test_28_lists_of_the_numbers_of_a_tensor(capsys):
         assert first == second
 
 
+def test_28_numbers_that_a_percent_sign_writes():
+    def written(x, n):
+        r, k = x.item(), n.item()
+        print("loss %.3f at %d%%" % (r, k))  # noqa: UP031
+        return "%8.2f|%-8.1e|%+d|%05d|%s|% g|%s" % (r, r, k, k, r, k, "x"), "%s" % r, "%f" % k  # noqa: UP031
+
+    fn = compiled(written)
+    for k, r in enumerate((2.5, -1.25, 1e9, float("nan"))):
+        assert fn(torch.tensor(r), torch.tensor(k)) == written(torch.tensor(r), torch.tensor(k))
+    assert len(fn._cache.entries) == 1 and fn._cache.entries[0].graph is None
+
+
 def test_28_sets_indices_and_joined_text_of_the_numbers_of_a_tensor():
     def used(x, n):
         values = x.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from array import array
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,7 @@ _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt
 
 _REPR = 2  # of the conversions in an f-string
 _BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+_PLACE = re.compile(r"%(?:%|(?P<flags>[-+ 0]*)(?P<width>\d*)(?P<digits>\.\d+)?(?P<kind>[sdfeg]))")  # a conversion, or a percent sign
 _JOINING = frozenset({operator.add, operator.iadd})
 _COMPARING = frozenset(_LOOK_THROUGH[:-1])
 _REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
@@ -39,6 +41,17 @@ def _precedes_arrays(kind: type) -> bool:
     return lookup(kind, "__array_ufunc__") is None or lookup(kind, "__array_priority__") is not NULL
 
 
+def _form(match: re.Match, kind: str) -> str | None:
+    """Return how `format` writes a number as a conversion with % does; None where it does not."""
+    flags, width, digits = match["flags"], match["width"], match["digits"]
+    if match["kind"] == "s":
+        return None if flags or width or digits else ""
+    if (match["kind"] == "d" and (kind != "int" or digits)) or ("0" in flags and kind != "int"):  # infinity is not filled with zeros
+        return None
+    left, sign = "<" * ("-" in flags), "+" if "+" in flags else " " * (" " in flags)
+    return f"{left}{sign}{'0' * ('0' in flags and not left)}{width}{digits or ''}{match['kind']}"
+
+
 class Operators:
     """Operators on tensors are recorded; those on outside containers see copies; identity and truth are facts to guard."""
 
@@ -50,6 +63,8 @@ class Operators:
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
         if self.recorder.writes_text and op not in _JOINING:
             x, y = (self.recorder.concrete(part) if self.recorder.is_text(part) else part for part in (x, y))
+        if op is operator.mod and type(x) is str and (text := self.filled_in(x, y if type(y) is tuple else (y,))) is not NULL:
+            return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             y = tuple(map(self.spelled, y)) if isinstance(y, tuple) and self.source(y) is None else self.spelled(y)
             self.words(y if isinstance(y, tuple) else (y,))
@@ -80,6 +95,8 @@ class Operators:
                 self.pin_held(value)
                 if not isinstance(value, BASES) and lookup(type(value), "__eq__") is not object.__eq__:
                     check_held(value, ORDER)
+        if op is operator.mod and type(x) is str and (text := self.filled_in(x, y if type(y) is tuple else (y,))) is not NULL:
+            return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             if isinstance(y, dict) and self.looks_up_in_python(y):
                 return op(x, MappingMirror(self, y))
@@ -220,6 +237,26 @@ class Operators:
         if type(container) is dict:
             return {key: self.spelled(part) for key, part in container.items()}
         return type(container)(map(self.spelled, container))
+
+    def filled_in(self, template: str, values: tuple) -> Any:
+        """Return `template % values` with numbers of the program among the values, as text of the program; NULL for others."""
+        places = [match for match in _PLACE.finditer(template) if match["kind"]]
+        numbers = list(map(self.recorder.is_number, values))
+        if not any(numbers) or len(places) != len(values) or "%" in _PLACE.sub("", template):
+            return NULL
+        if not all([is_number or type(value) in (int, float, str) for value, is_number in zip(values, numbers, strict=True)]):
+            return NULL
+        forms = [_form(match, value.spec.kind) if is_number else "" for match, value, is_number in zip(places, values, numbers, strict=True)]
+        if None in forms:
+            return NULL
+        waiting, at, pieces = iter(zip(values, numbers, forms, strict=True)), 0, list[Any]()
+        for match in _PLACE.finditer(template):
+            pieces.append(template[at : match.start()])
+            at = match.end()
+            value, is_number, form = next(waiting) if match["kind"] else ((), False, "")
+            text = self.recorder.text(value, form) if is_number else NULL
+            pieces.append(match[0] % self.spelled(value) if text is NULL else text)
+        return self.join_text([*pieces, template[at:]])
 
     def repr(self, value: Any) -> Any:
         """Return repr(value) of a container with numbers of the program in it, as text of the program; NULL for others."""
