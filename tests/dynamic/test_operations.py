@@ -79,14 +79,17 @@ ONE_PROGRAM = (
     "torch.linalg.solve(x @ x.t() + 9 * torch.eye(n), x)",
     "F.grid_sample(x[None, None], torch.zeros(1, 2, 3, 2), align_corners=False)",
     "F.max_pool1d(x.t(), 3, 1, 1)",
+    "x.quantile(0.5, dim=0)",
+    "torch.tensor([[n, 1], [2, n + 1]])",
+    "x * torch.tensor(n)",
     "torch.fft.irfft(torch.fft.rfft(x, dim=0), n=n, dim=0)",
 )
 PINNING = (
     "torch.arange(0, n, 0.5)",
     "x.chunk(n)[0]",
-    "torch.tensor([n])",
     "F.pdist(x)",
 )
+CELL = torch.nn.LSTMCell(4, 3)
 QUICK = 6  # one of so many is tested without -m ""
 
 
@@ -135,6 +138,7 @@ def test_an_operation_that_pins_is_right_and_warns(expression):
         lambda x: torch.linalg.solve(x @ x.t() + 9 * torch.eye(x.shape[0]), x),
         lambda x: torch.fft.rfft(x, dim=0).abs(),
         lambda x: F.max_pool1d(x.t(), 2),
+        lambda x: CELL(x)[0],
     ],
 )
 def test_one_program_has_gradients_for_every_size(fn):

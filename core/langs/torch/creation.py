@@ -358,11 +358,11 @@ def of_data(data: Any, dtype: Any, device: Any, like: TensorSpec | None = None) 
         place = own or (data.spec.device if device is None else device_of(device))
         return prims.detach(converted(data, target, place, True, torch.preserve_format))
     place = own or device_of(device)
-    if isinstance(data, NumberProxy):
+    if isinstance(data, (NumberProxy, Size)):
         target = dtype_of(dtype, like.dtype if like is not None else core.number_dtype(data))
         return full_of(data, (), target, place)
     values = list(leaves(data))
-    if any(map(is_proxy, values)):
+    if any(is_proxy(x) or type(x) is Size for x in values):
         return _of_traced(data, values, dtype, place, like)
     if hasattr(data, "dtype") or any([hasattr(x, "dtype") for x in values]):
         return _of_numpy(data, dtype, place, like)
@@ -374,7 +374,7 @@ MOST_TRACED = 256  # values of a list with traced ones; each is a line
 
 
 def _of_traced(data: Any, values: list[Any], dtype: Any, place: Device, like: TensorSpec | None) -> Tensor:
-    """Return a tensor of nested lists with traced numbers and tensors of one element among their values."""
+    """Return a tensor of nested lists with traced numbers, sizes and tensors of one element among their values."""
     single = all([prod(x.spec.shape) == 1 for x in values if isinstance(x, TensorProxy)])
     require(single, "only one element tensors can be converted to Python scalars; use torch.stack", error=ValueError)
     if len(values) > MOST_TRACED:
@@ -416,7 +416,6 @@ def _data_dtype(numbers: list[Any]) -> DType:
 def _nested(data: Any, dtype: DType) -> Any:
     if isinstance(data, (tuple, list, range)):
         return tuple([_nested(x, dtype) for x in data])
-    data = int(data) if type(data) is Size else data
     require(isinstance(data, (bool, int, float, complex)), "new(): invalid data type {!r}", type(data).__name__, error=TypeError)
     if dtype.kind == "bool":
         return bool(data)

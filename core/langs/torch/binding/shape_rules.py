@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -119,6 +120,8 @@ class RealNode(_Node):
 class SizeNode(_Node):
     """A size, or an int that a rule combines with one."""
 
+    expr = SimpleNamespace(free_symbols=frozenset())  # rules look there for symbols without a range, of which there are none
+
     def __init__(self, size: Any):
         self.size = size
 
@@ -127,6 +130,9 @@ class SizeNode(_Node):
 
     def maybe_as_int(self) -> int | None:
         return None if type(self.size) is Size else self.size
+
+    def has_hint(self) -> bool:
+        return True  # it may be asked questions, which become guards
 
     def wrap_int(self, value: int) -> SizeNode:
         return SizeNode(value)
