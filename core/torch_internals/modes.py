@@ -173,5 +173,7 @@ def _has_autocast(device: str) -> bool:
 
 def switches_torch_function(function: Any, args: Any) -> bool:
     """Return whether a call enters or leaves a context in which torch functions look for no overrides."""
-    owner = getattr(function, "__self__", None) or next(iter(args), None)  # bound, or of the class
+    owner = getattr(function, "__self__", None)
+    if owner is None:  # of the class
+        owner = next(iter(args), None)
     return type(owner).__name__.startswith("DisableTorchFunction") and function.__name__ in ("__enter__", "__exit__")

@@ -285,6 +285,7 @@ READING = {
     "a sequence": lambda x, ns, a: (np.sum(Items(ns)), np.add(Items(ns), 1), np.asarray(collections.deque(ns)), a + collections.UserList(ns)),
     "__array__": lambda x, ns, a: (np.sum(Array(ns)), np.float32(2) * Array(ns), np.array([1.0, 2.0]) - Array(ns), a.dot(Array(ns))),
     "an override": lambda x, ns, a: (np.add(1, Taking(ns)), np.multiply.reduce(Taking(ns)), np.concatenate([Taking(ns), ns])),
+    "methods": lambda x, ns, a: (a.tolist()[0], a.max(), a.reshape(-1, 1), a.sum()),
     "both": lambda x, ns, a: (divmod(a, ns), np.maximum(a, Items(ns)), x * int(np.asarray(Array(ns))[0])),
 }
 
