@@ -89,7 +89,7 @@ PINNING = (
     "x.chunk(n)[0]",
     "F.pdist(x)",
 )
-CELL = torch.nn.LSTMCell(4, 3)
+CELL, LSTM = torch.nn.LSTMCell(4, 3), torch.nn.LSTM(4, 3, batch_first=True)
 QUICK = 6  # one of so many is tested without -m ""
 
 
@@ -139,6 +139,7 @@ def test_an_operation_that_pins_is_right_and_warns(expression):
         lambda x: torch.fft.rfft(x, dim=0).abs(),
         lambda x: F.max_pool1d(x.t(), 2),
         lambda x: CELL(x)[0],
+        lambda x: LSTM(x[None])[0],
     ],
 )
 def test_one_program_has_gradients_for_every_size(fn):

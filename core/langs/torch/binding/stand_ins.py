@@ -33,11 +33,20 @@ def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args
 
 
 def _recurrent(function: Callable) -> Callable:
-    """Return a recurrent layer in which the sizes of a packed sequence do not count: those of the results depend on its states alone."""
+    """Return a recurrent layer of sequences whose length is not a number, or packed: sizes of the results depend on one step, or on the states."""
+
+    def along(input: torch.Tensor, *rest: Any) -> Any:
+        time = int(rest[-1])  # batch_first
+        length = input.shape[time]
+        if type(length) is int:
+            return function(input, *rest)
+        step, *states = function(input.narrow(time, 0, 1), *rest)
+        output = step.new_empty((length, step.shape[1 - time], step.shape[2]))
+        return output.transpose(0, 1) if time else output, *states
 
     def like(input: torch.Tensor, second: Any, *rest: Any) -> Any:
         if not isinstance(second, torch.Tensor) or second.is_floating_point():
-            return function(input, second, *rest)
+            return along(input, second, *rest)
         states, _, _, layers, dropout, train, bidirectional = rest
         several = isinstance(states, (tuple, list))
         width = (states[0] if several else states).shape[-1] * (2 if bidirectional else 1)
