@@ -118,9 +118,10 @@ def raises(x):
 def arrays(x):
     """Mask spans of a row, as speech models do in training."""
     offset = numpy.random.rand(1).item()
-    starts = numpy.random.choice(numpy.arange(5), int(1.5 + offset), replace=False)
-    if len(starts) < 2:
-        starts = numpy.concatenate([starts, numpy.ones(2 - len(starts), dtype=numpy.int32) * starts[0]])
+    count = int(1.5 + offset)
+    starts = numpy.random.choice(numpy.arange(5), count, replace=False)
+    starts = numpy.concatenate([starts, numpy.ones(2 - count, dtype=numpy.int32) * starts[0]])
+    starts = (numpy.broadcast_to(starts[:, None], (2, count)) + numpy.broadcast_to(numpy.arange(count), (2, count))).reshape(-1)
     mask = numpy.zeros((1, 6), dtype=bool)
     numpy.put_along_axis(mask, starts[None], 1, -1)
     noise = numpy.random.normal(size=(2, 6))

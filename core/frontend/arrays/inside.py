@@ -31,6 +31,7 @@ from dovetail.langs.torch import LANGUAGE as TORCH
 from dovetail.prims import Symbol
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, is_proxy, leaves, prims_of, tree_map, user_line
 from dovetail.trace.aliases import root_of, view_bases
+from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -188,6 +189,9 @@ class Arrays:
         guard_same(tracker, function)
         args, kwargs = tree_map(tracker.array_like, (args, kwargs))
         operands = [owner, *leaves((args, kwargs))]
+        traced = list(filter(is_proxy, operands))
+        if meaning is NULL and python_of(function) is None and traced and all([type(x) is NumberProxy for x in traced]):
+            raise no_value(traced[0])  # NumPy runs as it is with numbers, as np.arange(n)
         tensors = any([isinstance(x, TensorProxy) and type(x) is not NumpyProxy for x in operands])
         if tensors and (python := python_of(function)) is not None:  # as NumPy, which calls the tensor's methods, or makes an array of it
             return tracker.call(tracker.reach(python, tracker.sources.const(python)), args, kwargs, frame)

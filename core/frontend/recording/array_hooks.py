@@ -79,4 +79,15 @@ class ArrayHooks(Recorder):
             return NULL
         if not self.choices.creates and not any([isinstance(x, Proxy) for x in leaves(([getattr(function, "__self__", None), *args], kwargs))]):
             return NULL
-        return self.arrays.on_numpy(tracker, function, [tracker.plain(x) for x in args], {k: tracker.plain(x) for k, x in kwargs.items()}, frame)
+        args, kwargs = [tracker.plain(x) for x in args], {name: tracker.plain(x) for name, x in kwargs.items()}
+        session = self.environment.session
+        if session is None:
+            return self.arrays.on_numpy(tracker, function, args, kwargs, frame)
+
+        def call(*known: Any, **named: Any) -> Any:
+            result = self.arrays.on_numpy(tracker, function, list(known), named, frame)
+            if result is NULL and any(map(is_proxy, leaves((args, kwargs)))) and not any(map(is_proxy, leaves((known, named)))):
+                return tracker.call(function, list(known), named, frame)  # all of its numbers are known by now
+            return result
+
+        return session.attempt(call, args, kwargs)
