@@ -48,6 +48,8 @@ def convolved(x: TensorSpec, weight: TensorSpec, *, transposed: bool, groups: in
             require(room >= 0, "kernel size can't be greater than actual input size: {} needs {} more of {}", weight, -room, x)
             sizes.append(room // stride + 1)
     require(all(n >= 0 for n in sizes), "given input {} and weight {}, the output size {} is too small", x, weight, tuple(sizes))
+    if channels == 0:
+        return (x.shape[0], 0, *sizes)  # as eager has it: of no channels, no channels
     return (x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *sizes)
 
 

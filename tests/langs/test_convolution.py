@@ -53,6 +53,13 @@ def test_gradients(spatial):
     gradients_agree(lambda x, w, b: TRANSPOSED[spatial](x, w.transpose(0, 1), b, 2, 1, 1), x, w, b, **TOLERANCE)
 
 
+def test_no_channels_make_no_channels():
+    x, w = torch.randn(2, 0, 4), torch.randn(5, 0, 3)
+    agrees(lambda x, w: F.conv1d(x, w, padding=1) * 2, x, w)
+    agrees(lambda x, w, b: F.conv1d(x, w, b) * 2, x, w, torch.randn(5))
+    gradients_agree(lambda x, w: F.conv1d(x, w), x, w)
+
+
 def test_narrow_dtypes():
     agrees(F.conv2d, *(x.bfloat16() for x in inputs(2)), rtol=2e-2, atol=2e-2)
 

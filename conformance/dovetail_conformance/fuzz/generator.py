@@ -78,7 +78,7 @@ def _draw(rng: random.Random, dtypes: Sequence[str]) -> Draft:
     for name in _families(d, {**COMMON, **THEMES[theme]}):
         try:
             d.add(FAMILIES[name](d))
-        except (Impossible, RuntimeError, IndexError, ValueError, TypeError):
+        except (Impossible, RuntimeError, IndexError, ValueError, TypeError, ArithmeticError):
             continue  # eager has no such view or lookup of these values
     return d.draft()
 

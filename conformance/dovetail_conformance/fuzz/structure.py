@@ -198,5 +198,5 @@ def window(d: Drawing) -> Step:
     channels = value.shape[1]
     if d.maybe(0.4) and prod(value.shape[2:]) <= 4096 and channels <= 64:
         weight = d.new_input((d.choice((1, 4)), channels, *([3] * n)), str(value.tensor.dtype).removeprefix("torch."))
-        return step(d, f"F.conv{n}d({{0}}, {{1}}, padding=1) * {(channels * 9) ** -0.5:.3g}", value, weight, accumulates=True)
+        return step(d, f"F.conv{n}d({{0}}, {{1}}, padding=1) * {(max(1, channels) * 9) ** -0.5:.3g}", value, weight, accumulates=True)
     return step(d, f"F.avg_pool{n}d({{0}}, 2)", value, accumulates=True)

@@ -219,8 +219,8 @@ def _resolve_padding(padding: str, x: Tensor, weight: Tensor, stride: tuple, dil
 
 def _finished(out: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
     """Add the bias and drop the batch dimension where the input had none."""
-    if bias is not None:
-        channels = out.spec.shape[1]
+    channels = out.spec.shape[1]
+    if bias is not None and channels != 0:
         require(bias.spec.shape == (channels,), "expected bias to be 1-dimensional with {} elements, got {}", channels, bias.spec)
         out = prims.add(out, prims.broadcast_in_dim(bias, shape=out.spec.shape, dims=(1,)))
     return out if batched else prims.squeeze(out, dims=(0,))
