@@ -4,6 +4,7 @@ The exact result is that of eager PyTorch in float64. An element is right when i
 
 - ULPS units in the last place, and the square root of the number of terms where sums are taken;
 - NO_WORSE times the largest error that eager makes itself in elements of the same magnitude;
+- in float64, NO_WORSE times the error of eager in float32, scaled down: there is no wider dtype to compute an exact result in;
 - SPREAD times as far as the exact element moves when the inputs move by one rounding.
 
 So an error that a rounding of the inputs explains is allowed, and no other: log1p(1e-9) has to be 1e-9. Integers and booleans have to be equal.
@@ -32,6 +33,7 @@ class Truth:
     """The expected result of a call: eager's and the exact one.
 
     `moved` returns the exact result for inputs that are off by a rounding, or None. `length` is how many terms a sum has.
+    `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's.
     `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.
     `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
     `kinds` that NaN and the infinities are told apart.
@@ -45,6 +47,7 @@ class Truth:
     rounded: bool = True
     zeros: bool = False
     kinds: bool = True
+    own: Callable[[], Any] | None = None
 
 
 def inaccuracy(got: Any, truth: Truth) -> str | None:
@@ -77,7 +80,10 @@ def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
         return None
     if not got.is_floating_point() and not got.is_complex():
         return _whole(got, eager, exact if truth.rounded else None)
-    return _Elements(got.detach(), eager.detach(), exact, truth).problem(lambda k: _leaf(truth.moved(k), i, of, eager) if truth.moved else None)
+    return _Elements(got.detach(), eager.detach(), exact, truth).problem(
+        lambda k: _leaf(truth.moved(k), i, of, eager) if truth.moved else None,
+        lambda: _leaf(truth.own(), i, of, eager) if truth.own else None,
+    )
 
 
 def _leaf(result: Any, i: int, of: int, like: Any) -> Any:
@@ -120,7 +126,7 @@ class _Elements:
         """Return the magnitude of each number; of both parts of a complex number, the larger."""
         return x.abs().amax(-1, keepdim=True).expand(x.shape) if self.complex else x.abs()
 
-    def problem(self, moved: Callable[[int], Tensor | None]) -> str | None:
+    def problem(self, moved: Callable[[int], Tensor | None], own: Callable[[], Tensor | None] = lambda: None) -> str | None:
         """Describe the worst element; None where all are right."""
         error, theirs = self.error(self.got), self.error(self.eager)
         room = self.room(theirs)
@@ -136,7 +142,11 @@ class _Elements:
             spread = torch.maximum(spread, torch.where(torch.isfinite(step), step, 0.0))
             if bool((error <= room + factor * spread).all()):
                 return self._sign()
-        return self._described(error, room + factor * spread)
+        room = room + factor * spread
+        if self.dtype in (torch.float64, torch.complex128) and (theirs := own()) is not None:
+            errors = _numbers(theirs).abs()
+            room = room + self.no_worse * self._alike_in_size(torch.where(torch.isfinite(errors), errors, 0.0))
+        return self._described(error, room) if bool((error > room).any()) else self._sign()
 
     def error(self, x: Tensor) -> Tensor:
         """Return the error of each element: 0 where it is the expected infinity or NaN, infinity where it is another."""

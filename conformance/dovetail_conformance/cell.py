@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from dovetail.devices import Device
 from dovetail.dtypes import DType
+from dovetail.extend import BoundSymbol
 from dovetail_conformance.case import Case, cases, chosen
 from dovetail_conformance.levels import Level
 from dovetail_conformance.opinfo import OpInfo
@@ -40,6 +42,7 @@ class Cell:
     def __init__(self, subject: Subject, info: OpInfo, dtype: DType, device: Device, level: Level, there: Device | None = None, seed: int = 0):
         self.subject, self.info, self.dtype, self.device, self.level = subject, info, dtype, device, level
         self.there, self.seed = there or device, seed
+        self.verdicts: list[tuple[BoundSymbol, Any]] = []  # on lines that checkers were offered at first
 
     @cached_property
     def cases(self) -> list[Case]:

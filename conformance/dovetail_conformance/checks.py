@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -17,21 +15,25 @@ import dovetail
 from dovetail import dtypes
 from dovetail.extend import Tag
 from dovetail.extend.advanced import checked
+from dovetail_conformance.attributes import unlike as unlike_kind
 from dovetail_conformance.axes.check import variants
 from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.claims import verdicts
 from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import differs, flat, same_bits, tensors
 from dovetail_conformance.program import calm, fresh, inexact, message, overlaps, program_of, rolled, seed_generators, widened
 from dovetail_conformance.repetition import calls
 from dovetail_conformance.resources import resources
+from dovetail_conformance.scale import scale, sizes
 from dovetail_conformance.search import search
 from dovetail_conformance.surroundings import surroundings
+from dovetail_conformance.threaded import threads
 from dovetail_conformance.twins import is_in_place
 
-SMALL, THREADS, ROUNDS = 24, 4, 12  # elements of what finite differences are taken of; threads, and calls in each
-SLICE = 2e-6  # seconds after which threads take turns, so that they do within a kernel of several steps
+SMALL = 24  # elements of what finite differences are taken of
+INDEXED, ASTRAY = 6, (1 << 20, -(1 << 20))  # samples whose indices are led astray, and where to
 SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
 
 
@@ -103,7 +105,7 @@ LOOSE = {dtypes.bfloat16: 2e-2, dtypes.float16: 2e-3}
 
 
 def meta(cell: Cell) -> Outcome | None:
-    """Every line returns what its meta function promises: shape, dtype, strides, device, aliasing; and requires grad where it should."""
+    """Every line returns what its meta function promises: shape, dtype, strides, device, aliasing, requires_grad; and a tensor of eager's kind."""
 
     def judge(case: Case) -> str | None:
         ran = case.call(case.compiled(passes=[checked]), fresh(case.program.inputs))
@@ -112,7 +114,7 @@ def meta(cell: Cell) -> Outcome | None:
         for x in tensors(case.ran.result):
             if x.requires_grad:
                 return "the result requires grad, and none of its inputs does"
-        return None
+        return unlike_kind(ran.result, case.expected.result) if case.reference is not None and case.expected.error is None else None
 
     return cell.each(judge, "meta")
 
@@ -197,46 +199,6 @@ def shapes(cell: Cell) -> Outcome | None:
     return cell.each(judge, "shapes", [*chosen, chosen[0]])
 
 
-def threads(cell: Cell) -> Outcome | None:
-    """Threads that call one compiled function get their own results."""
-    case = next((c for c in cell.claimed if c.ran.error is None and sum(x.numel() for x in c.program.inputs) > 1), None)
-    if case is None or cell.info.random or case.reference is None:
-        return None
-    input_sets = [case.program.inputs]
-    while len(input_sets) < THREADS:
-        input_sets.append(rolled(input_sets[-1]))
-    expected = [case.eager(fresh(each)) for each in input_sets]
-    if any(each.error is not None for each in expected):
-        return None
-    results_by_thread: list[tuple[int, Ran]] = []
-
-    def work(i: int) -> None:
-        for _ in range(ROUNDS):
-            mine = fresh(input_sets[i])
-            try:
-                results_by_thread.append((i, Ran(case.function(*mine), mine)))
-            except Exception as error:
-                results_by_thread.append((i, Ran(inputs=mine, error=error)))
-
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
-    slice_before = sys.getswitchinterval()
-    sys.setswitchinterval(SLICE)
-    try:
-        with calm():
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-    finally:
-        sys.setswitchinterval(slice_before)
-    difference = next((wrong for i, ran in results_by_thread if (wrong := _threaded(case, ran, expected[i], input_sets[i])) is not None), None)
-    return cell.each(lambda _: difference, "threads", [case])
-
-
-def _threaded(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | None:
-    return f"in one of {THREADS} threads, {whole(ran.error)}" if ran.error is not None else case.wrong(ran, expected, fresh(inputs))
-
-
 def backward(cell: Cell) -> Outcome | None:
     """Gradients are those of eager PyTorch's autograd, in shape, dtype and value."""
     chosen = _differentiable(cell, 4)
@@ -255,7 +217,7 @@ def backward(cell: Cell) -> Outcome | None:
             return None
         differentiated += 1
         function = case.differentiated
-        got = _gradients(case, function, lambda call_inputs, grad: case.call(function, call_inputs, grad=grad))
+        got = _gradients(case, function, lambda call_inputs, grad: case.call(function, call_inputs, grad=grad), twice=case is chosen[0])
         ran_any += case.subject.lines(*executed(function))[0] > 0
         if got is None:
             return "the gradient is missing"
@@ -280,8 +242,13 @@ def _differentiable(cell: Cell, most: int) -> list[Case]:
     return [case for case in candidates if any(map(inexact, case.program.inputs))][:most]
 
 
-def _gradients(case: Case, function: Callable[..., Any] | None, call: Callable[..., Ran], *, wide: bool = False) -> list[Any] | None:
-    """Return the gradient of each input that can have one, for fixed cotangents; None where no result requires grad."""
+def _gradients(
+    case: Case, function: Callable[..., Any] | None, call: Callable[..., Ran], *, wide: bool = False, twice: bool = False
+) -> list[Any] | None:
+    """Return the gradient of each input that can have one, for fixed cotangents; None where no result requires grad.
+
+    With `twice`, run the backward of the same call again: Broke tells that it has other gradients then.
+    """
     call_inputs = widened(fresh(case.program.inputs)) if wide else fresh(case.program.inputs)
     leaves = [call_inputs[i].requires_grad_() for i in case.differentiable]
     ran = call(call_inputs, grad=True)
@@ -294,15 +261,19 @@ def _gradients(case: Case, function: Callable[..., Any] | None, call: Callable[.
         return None
     try:
         with calm():
-            return list(torch.autograd.grad(outs, leaves, cotangents(ran.result), allow_unused=True))
+            first = torch.autograd.grad(outs, leaves, cotangents(ran.result), allow_unused=True, retain_graph=twice)
+            again = torch.autograd.grad(outs, leaves, cotangents(ran.result), allow_unused=True) if twice else first
     except Exception as error:
         if wide:
             return None
         raise Broke(f"in the backward, {whole(error)}") from error
+    if not same_bits(list(first), list(again)):
+        raise Broke("a second backward of the same call has other gradients than the first")
+    return list(first)
 
 
 def gradcheck(cell: Cell) -> Outcome | None:
-    """Gradients in float64 are the derivatives, by finite differences."""
+    """Gradients in float64 are the derivatives, by finite differences; gradients of gradients are eager's, or refused."""
     if cell.dtype not in (dtypes.float64, dtypes.complex128):
         return None
     chosen = [c for c in _differentiable_without(cell) if 0 < sum(x.numel() for x in c.program.inputs) <= SMALL]
@@ -327,9 +298,37 @@ def gradcheck(cell: Cell) -> Outcome | None:
                 torch.autograd.gradcheck(outputs, call_inputs, eps=1e-6, atol=1e-4, rtol=1e-4, check_undefined_grad=False)
         except RuntimeError as error:
             return whole(error)
-        return None
+        return _unlike_again(case, function) if case is chosen[0] and case.reference is not None else None
 
     return cell.each(judge, "gradcheck", chosen, grad=True)
+
+
+def _unlike_again(case: Case, function: Callable[..., Any]) -> str | None:
+    """Describe how gradients of gradients differ from eager's; None where they do not, or where either of the two has none."""
+    try:
+        theirs, ours = _second(case, case.reference), _second(case, function)
+    except Exception:
+        return None
+    if theirs is None or ours is None:
+        return None
+    difference = differs(ours, theirs, slack=SLACK)
+    return None if difference is None else f"the gradients of gradients: {difference}"
+
+
+def _second(case: Case, function: Callable[..., Any]) -> list[Any] | None:
+    """Return the gradients of the sum of the gradients; None where these require none."""
+    inputs = fresh(case.program.inputs)
+    leaves = [inputs[i].requires_grad_() for i in case.differentiable]
+    seed_generators(SEED)
+    with calm():
+        result = function(*inputs)
+        outs = [x for x in flat(result) if isinstance(x, Tensor) and x.requires_grad]
+        first = torch.autograd.grad(outs, leaves, cotangents(result), allow_unused=True, create_graph=True)
+        ends = [x for x in first if x is not None and x.requires_grad]
+        if not ends:
+            return None
+        second = torch.autograd.grad(ends, leaves, [torch.ones_like(x) for x in ends], allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, second)]
 
 
 def _differentiable_without(cell: Cell) -> list[Case]:
@@ -341,7 +340,7 @@ def _differentiable_without(cell: Cell) -> list[Case]:
 
 
 def errors(cell: Cell) -> Outcome | None:
-    """Invalid arguments raise the errors of eager PyTorch, whichever executor runs the operation."""
+    """Invalid arguments raise the errors of eager PyTorch, whichever executor runs the operation; so do indices out of range."""
     if not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
         return None
     samples = list(cell.info.error_samples(cell.device))
@@ -354,7 +353,28 @@ def errors(cell: Cell) -> Outcome | None:
         if not isinstance(ran.error, sample.error) or not matches(sample.match, str(ran.error)):
             wanted = f"{sample.error.__name__}" + (f" matching {sample.match!r}" if sample.match else "")
             return Outcome("fail", f"{case}: raised {whole(ran.error)}, expected {wanted}", 0, len(samples), replay=case.replay("errors"))
+    if cell.level.calls and (outcome := _astray(cell)) is not None:
+        return outcome
     return Outcome("pass", "", len(samples), len(samples)) if samples else None
+
+
+def _astray(cell: Cell) -> Outcome | None:
+    """Return a failure where eager refuses the values of an index, and the executor does not; None where there is none."""
+    for case in [c for c in cell.claimed if c.ran.error is None and c.reference is not None][:INDEXED]:
+        for i, x in enumerate(case.program.inputs):
+            if x.dtype is not torch.int64 or not x.numel() or overlaps(x):
+                continue
+            for value in ASTRAY:
+                inputs = fresh(case.program.inputs)
+                inputs[i].view(-1)[-1:].fill_(value) if inputs[i].is_contiguous() else inputs[i].fill_(value)
+                expected = case.eager(fresh(inputs))
+                if expected.error is None:
+                    continue
+                ran = case.call(case.function, fresh(inputs))
+                if ran.error is None:
+                    what = f"{case}: with {value} in x{i} it returned a result, and eager raises {whole(expected.error)}"
+                    return Outcome("fail", what, 0, len(cell.claimed), replay=case.replay("errors", inputs=inputs))
+    return None
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -426,6 +446,9 @@ CHECKS: tuple[Check, ...] = (  # what takes little time comes first
     Check("errors", errors, 0),
     Check("calls", calls, 1),
     Check("variants", variants, 1),
+    Check("scale", scale, 1, once=True),
+    Check("sizes", sizes, 1, once=True),
+    Check("verdicts", verdicts, 1, once=True),
     Check("search", search, 2),
     Check("recompiles", recompiles, 2),
     Check("speed", speed, 2),

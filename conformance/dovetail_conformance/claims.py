@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from time import perf_counter
 from typing import Any
 
 import torch
 
 from dovetail.extend import BoundSymbol, Trace
-from dovetail.extend.advanced import NO_REASON
+from dovetail.extend.advanced import NO_REASON, Proxy
 from dovetail.langs.torch import spec_of
+from dovetail_conformance.acts import acts
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.opinfo import ErrorSample, SampleInput
 from dovetail_conformance.program import inexact, message, program_of, seed_generators
+from dovetail_conformance.state import watched
 from dovetail_conformance.subject import every
 
 NOTHING_TO_RUN = "the programs that ran have no line to run: they return their inputs"
 OFTEN, SELDOM = 1100, 3  # times that one line is offered, with the first dtype and with the others
+KEPT = 12  # times that a sample is offered while it is watched whether lines stay alive
+YEARS = 20 * 365 * 86_400.0  # seconds by which the clock is put forward
 OFFERED = 6  # cases whose lines a checker is offered
 
 
@@ -98,6 +105,8 @@ def checkers(cell: Cell) -> Outcome | None:
             lines = [line for line in offered if cell.subject.names(line.symbol.id) or cell.subject.declared["operations"] is None]
             answers = [_verdict(cell, line) for line in lines]
             checked += len(lines)
+            if not grad:
+                cell.verdicts += list(zip(lines, answers))
             again = [_verdict(cell, line) for line in reversed(lines)][::-1]
             with _other_settings():
                 other = [_verdict(cell, line) for line in lines]
@@ -122,17 +131,24 @@ def checkers(cell: Cell) -> Outcome | None:
     return Outcome("pass", "", checked, checked) if checked else None
 
 
+def verdicts(cell: Cell) -> Outcome | None:
+    """A checker returns the verdicts of the beginning once more, after all that it was offered and all that ran."""
+    for line, answer in cell.verdicts:
+        if not _same(answer, again := _verdict(cell, line)):
+            return Outcome("fail", f"the checker of {line.symbol} returned {answer!r} at first, and {again!r} for the same line at the end")
+    return Outcome("pass", "", len(cell.verdicts), len(cell.verdicts)) if cell.verdicts else None
+
+
 def _inconsistency(cell: Cell) -> str | None:
     """Describe how the verdict on one line is wrong: it changes, takes too long, or reads the environment; None where it does not."""
     line = next((line for case in cell.cases for line in lines_of(cell, case) if cell.subject.names(line.symbol.id)), None)
     if line is None:
         return None
     first, shortest = _verdict(cell, line), float("inf")
-    reads: list[str] = []
-    with _recording_reads(reads):
-        _verdict(cell, line)
-    if reads:
-        return f"the checker of {line.symbol} reads the environment variable {reads[0]}; a program is not compiled anew where that changes"
+    if (effect := _effect(cell, line)) is not None:
+        return f"the checker of {line.symbol} {effect}"
+    if cell.first and cell.subject.few and _keeps(cell):
+        return f"the checker of {line.symbol} keeps alive the lines that it is offered"
     for i in range(OFTEN if cell.first else SELDOM):
         began = perf_counter()
         again = _verdict(cell, line)
@@ -142,6 +158,68 @@ def _inconsistency(cell: Cell) -> str | None:
         if i == SELDOM and shortest > cell.subject.limits.checker:
             return f"the checker of {line.symbol} takes {shortest * 1e3:.3g} ms; {cell.subject.limits.checker * 1e3:.3g} are allowed"
     return None
+
+
+def _effect(cell: Cell, line: BoundSymbol) -> str | None:
+    """Describe what a verdict reads or changes besides the line, as a predicate; None where it does not."""
+    reads: list[str] = []
+    changed: list[str] = []
+    state, output = torch.get_rng_state(), StringIO()
+    with (
+        _recording_reads(reads),
+        watched(changed),
+        _looked_for(files := []),
+        acts(reads=True) as did,
+        redirect_stdout(output),
+    ):
+        _verdict(cell, line)
+    anew = "a program is not compiled anew where that changes"
+    if reads:
+        return f"reads the environment variable {reads[0]}; {anew}"
+    if did or files:
+        return f"{did[0] if did else f'looks for the file {files[0]}'}; {anew}"
+    if not torch.equal(state, torch.get_rng_state()):
+        torch.set_rng_state(state)
+        changed.append("torch's random state")
+    if changed:
+        return f"changes {changed[0]}"
+    return f"prints {output.getvalue()[:80]!r}" if output.getvalue() else None
+
+
+@contextmanager
+def _looked_for(files: list[str]) -> Iterator[None]:
+    """Record the files that code of Python looks for while open."""
+    before = os.stat
+
+    def stat(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        files.append(os.path.basename(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else str(path))
+        return before(path, *args, **kwargs)
+
+    os.stat = stat  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.stat = before
+
+
+def _keeps(cell: Cell) -> bool:
+    """Return whether lines stay alive after verdicts on them, but for the last few."""
+    case = next(case for case in cell.cases if any(cell.subject.names(line.symbol.id) for line in lines_of(cell, case)))
+
+    def alive() -> int:
+        gc.collect()
+        return sum(issubclass(type(each), Proxy) for each in gc.get_objects())
+
+    def offer() -> None:
+        for line in lines_of(cell, case):
+            if cell.subject.names(line.symbol.id):
+                _verdict(cell, line)
+
+    offer()
+    before = alive()
+    for _ in range(KEPT):
+        offer()
+    return alive() - before >= KEPT
 
 
 class _RecordingEnvironment(dict):
@@ -189,15 +267,20 @@ def _same(a: Any, b: Any) -> bool:
 
 @contextmanager
 def _other_settings() -> Iterator[None]:
-    """Change, while open, what no checker may look at: grad mode, the default dtype, the seed."""
+    """Change, while open, what no checker may look at: grad mode, inference mode, the default dtype, the seed, threads, the time."""
+    threads, clock = torch.get_num_threads(), time.time
     dtype, state, folder = torch.get_default_dtype(), torch.get_rng_state(), os.environ.get("DOVETAIL_CONFORMANCE")
     torch.set_default_dtype(torch.float64)
     seed_generators(12345)
     os.environ["DOVETAIL_CONFORMANCE"] = "elsewhere"
+    torch.set_num_threads(1 if threads > 1 else 2)
+    time.time = lambda: clock() + YEARS
     try:
-        with torch.no_grad():
+        with torch.inference_mode():
             yield
     finally:
+        time.time = clock
+        torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
         torch.set_rng_state(state)
         if folder is None:

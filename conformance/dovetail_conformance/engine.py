@@ -17,7 +17,8 @@ from dovetail_conformance.composition import composition_rows
 from dovetail_conformance.declaration import declaration
 from dovetail_conformance.declared import has_room, has_samples
 from dovetail_conformance.levels import Level
-from dovetail_conformance.plan import Task, Wanted, collectives, is_new, opinfos
+from dovetail_conformance.plan import PROCESSES, Task, Wanted, collectives, is_new, opinfos
+from dovetail_conformance.processes import processes
 from dovetail_conformance.programs import PROGRAMS
 from dovetail_conformance.random_programs import random_programs
 from dovetail_conformance.report import Row
@@ -51,6 +52,9 @@ def _rows(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int,
         yield from _whole("declaration", wanted, doing, lambda: declaration(subject))
     elif task.operation == "random":
         yield from _whole("random", wanted, doing, lambda: random_programs(subject, level, seed), absent(subject, "cpu"))
+    elif task.operation == PROCESSES:
+        named_ones = [id for id in opinfos() if subject.names(id) and wanted.operation(id)]
+        yield from _whole(PROCESSES, wanted, doing, lambda: processes(subject, named_ones), absent(subject, "cpu"))
     else:
         program = next(program for program in PROGRAMS if program.name == task.operation)
         yield from composition_rows(subject, program, wanted, doing, absent(subject, "cpu"))

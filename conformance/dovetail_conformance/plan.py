@@ -25,6 +25,7 @@ from dovetail_conformance.twins import twins
 CLAIM_CHECKS = ("claims", "refusals", "checkers")
 FIRST = "0.1"  # cases of this version are never reported as new
 WHOLE = ("declaration", "random")  # checks of the executor as a whole
+PROCESSES = "processes"  # that of new processes, of an executor of few operations
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,14 @@ def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
         if wanted.operation(id):
             chosen = list(level.dtypes_run(id, info.dtypes)) if wanted.dtypes is None else [d for d in info.dtypes if wanted.dtype(d)]
             all_tasks += [Task(id, dtype, kind) for kind in kinds if kind == "cpu" or id not in collectives() for dtype in chosen]
+    if level.calls and subject.few and subject.source is not None and any(_is_own(task, subject) for task in all_tasks):
+        all_tasks.append(Task(PROCESSES))
     return all_tasks
+
+
+def _is_own(task: Task, subject: Subject) -> bool:
+    """Return whether the executor declares the operation, and the task runs on the CPU."""
+    return task.dtype is not None and task.device == "cpu" and subject.names(task.operation)
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class Wanted:
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each name and pattern that matches nothing."""
-        known = {"declaration", "random", "programs", "composition", *CLAIM_CHECKS, *(check.name for check in CHECKS)}
+        known = {"declaration", "random", PROCESSES, "programs", "composition", *CLAIM_CHECKS, *(check.name for check in CHECKS)}
         for name in self.checks or ():
             if name not in known:
                 yield f"unknown check {name}; the checks are {', '.join(sorted(known))}"

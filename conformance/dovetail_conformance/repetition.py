@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -13,11 +14,13 @@ from torch import Tensor
 from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
+from dovetail_conformance.memory import resident
 from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import calm, fresh, rolled
 
 LONG = 5.0  # seconds after which no further call is made
 VALUES, KEPT, TRAINED = 5, 24, 40  # sets of values; results that are held on to; calls with gradients
+SPAN, SPANS, LEAK = 250, 3, 4_000  # calls after which memory is measured, how often it has to grow between, and by how many bytes a call
 
 
 def calls(cell: Cell) -> Outcome | None:
@@ -46,10 +49,15 @@ def _plain(case: Case, count: int) -> str | None:
             eager = case.eager(fresh(values)) if case.reference is not None else None
             if eager is not None and eager.error is None and (difference := case.wrong_for(result, eager, values)) is not None:
                 return f"with other values: {difference}"
-        late = perf_counter() + LONG
+        late, memory = perf_counter() + LONG, [resident()]
         for i in range(count):
             if perf_counter() > late:
                 break
+            if i % SPAN == SPAN - 1:
+                kept.clear()
+                memory.append(resident())
+                if len(memory) > SPANS and min(b - a for a, b in pairwise(memory[-SPANS:])) > SPAN * LEAK:
+                    return f"{SPAN} calls keep {min(b - a for a, b in pairwise(memory[-SPANS:])) / 1e6:.3g} MB, and the next {SPAN} as much again"
             at = i * 7 % len(sets) if i % 3 else (i // 3) % len(sets)
             inputs = fresh(sets[at]) if i % 2 else _refilled(place, sets[at])
             try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +16,12 @@ from dovetail_conformance.axes.variants import Variants
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.limits import Limits
-from dovetail_conformance.memory import peak
+from dovetail_conformance.memory import PAGE, STATM, peak, trim
 from dovetail_conformance.oracle import tensors
 from dovetail_conformance.program import calm, fresh
 
 WARM, CALLS, BYTES, LARGE = 4, 24, 100_000, "large"
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-STATM, TASKS, FILES = Path("/proc/self/statm"), Path("/proc/self/task"), Path("/proc/self/fd")
+TASKS, FILES = Path("/proc/self/task"), Path("/proc/self/fd")
 
 
 def resources(cell: Cell) -> Outcome | None:
@@ -38,11 +35,13 @@ def resources(cell: Cell) -> Outcome | None:
     outcome = cell.each(lambda case: _slow(case, limits) or _kept(case), "resources", [plain])
     if outcome.state in ("fail", "error"):
         return outcome
-    return cell.each(lambda case: _growth(case) or (_peak(case, limits, cell) if cell.level.rank > 1 else None), "resources", [_large(cell, plain)])
+    peaks = cell.level.rank > 1 or cell.subject.few
+    large = [enlarged(cell, plain)]
+    return cell.each(lambda case: _slow(case, limits) or _growth(case) or (_peak(case, limits, cell) if peaks else None), "resources", large)
 
 
-def _large(cell: Cell, plain: Case) -> Case:
-    """Return a sample of about 70,000 elements; None where the operation has none."""
+def enlarged(cell: Cell, plain: Case) -> Case:
+    """Return a sample of about 70,000 elements; `plain` where the operation has none."""
     usable = [case for case in cell.claimed if case.sample is not None and case.ran.error is None]
     base = max(usable, key=lambda case: sum(x.numel() for x in case.program.inputs), default=plain)
     variants = Variants(cell.subject, cell.info, cell.dtype, [base.sample]) if base.sample is not None else None
@@ -105,7 +104,7 @@ def _growth(case: Case) -> str | None:
     with calm(), torch.no_grad():
         for _ in range(WARM):
             case.function(*fresh(case.program.inputs))
-        _trim()
+        trim()
         first, second = batch(), batch()
         if _is_much(first, second):
             gc.collect()
@@ -116,13 +115,6 @@ def _growth(case: Case) -> str | None:
     if memory > CALLS * BYTES:
         return f"{CALLS} calls keep {memory / 1e6:.3g} MB"
     return f"{CALLS} calls leave {tasks} threads running" if tasks > CALLS // 4 else f"{CALLS} calls leave {files} files open"
-
-
-def _trim() -> None:
-    """Return free memory to the system, which would hide leaks otherwise; with glibc only."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _is_much(first: tuple[float, int, int], second: tuple[float, int, int]) -> bool:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import ctypes
+import decimal
 import gc
 import locale
+import logging
+import math
 import os
 import random
 import signal
@@ -22,6 +27,14 @@ import torch
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV, signal.SIGALRM, signal.SIGCHLD)
 SCRAMBLED = 990_817_263
 DENORMAL = torch.tensor([1e-310], dtype=torch.float64)
+ROUNDED = torch.tensor([1.0, 2.0**-53 * 1.5], dtype=torch.float64)  # their sum is rounded up, or to the nearest, or down
+PRINTED = torch.tensor([1 / 3, 1e-9])
+ROOT = logging.getLogger()
+ATTENTION = (
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,45 @@ def _flag(owner: Any, name: str, description: str) -> Setting:
 
 def _flushes() -> bool:
     return float(DENORMAL.mul(1.0)) == 0.0
+
+
+def _rounding() -> tuple[float, ...]:
+    """Return sums and products that differ in each mode of rounding."""
+    return float(ROUNDED[0]) + float(ROUNDED[1]), -float(ROUNDED[0]) - float(ROUNDED[1])
+
+
+def _round_to_nearest() -> None:
+    getattr(ctypes.CDLL(None), "fesetround", lambda how: 0)(0)
+
+
+def _hooks_saved() -> bool:
+    """Return whether hooks of saved tensors are active."""
+    try:
+        with torch.autograd.graph.disable_saved_tensors_hooks("active"):
+            return False
+    except RuntimeError:
+        return True
+
+
+def _set_attention(enabled: tuple[bool, ...]) -> None:
+    for (_, enable), value in zip(ATTENTION, enabled):
+        enable(value)
+
+
+def _set_logging(before: tuple) -> None:
+    ROOT.setLevel(before[0])
+    ROOT.handlers[:] = before[1]
+    logging.disable(before[2])
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _affinity() -> tuple[int, ...]:
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def _set_environment(values: dict[str, str]) -> None:
@@ -79,6 +131,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("the precision of matrix products", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     Setting("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     Setting("oneDNN", lambda: torch.backends.mkldnn.enabled),
+    Setting("hooks of saved tensors", _hooks_saved),
+    Setting("the rounding of floating point", _rounding, lambda _: _round_to_nearest()),
+    Setting("the fast path of attention", torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    Setting("the kernels of attention", lambda: tuple(enabled() for enabled, _ in ATTENTION), _set_attention),
+    Setting("warnings that always show", torch.is_warn_always_enabled, torch.set_warn_always),
+    _flag(torch.utils.deterministic, "fill_uninitialized_memory", "the filling of new memory"),
     _flag(torch.backends.opt_einsum, "enabled", "the order of einsum"),
     _flag(torch.backends.cudnn, "enabled", "cuDNN"),
     _flag(torch.backends.cudnn, "benchmark", "cuDNN's benchmarks"),
@@ -86,6 +144,13 @@ SETTINGS: tuple[Setting, ...] = (
     _flag(torch.backends.cudnn, "allow_tf32", "TF32 in cuDNN"),
     _flag(torch.backends.cuda.matmul, "allow_tf32", "TF32 in matrix products"),
     Setting("Python's random state", random.getstate, random.setstate),
+    Setting("the printing of tensors", lambda: repr(PRINTED)),
+    Setting("NumPy's printing", lambda: repr(np.get_printoptions())),
+    Setting("the decimal context", lambda: repr(decimal.getcontext())),
+    Setting("logging", lambda: (ROOT.level, tuple(ROOT.handlers), logging.root.manager.disable), _set_logging),
+    Setting("the mask of new files", _umask, os.umask),
+    Setting("the processors of the process", _affinity, lambda cpus: os.sched_setaffinity(0, cpus)),
+    Setting("the priority of the process", lambda: os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0),
     Setting("the environment", lambda: dict(os.environ), _set_environment),
     Setting("the working directory", os.getcwd, os.chdir),
     Setting("the warning filters", lambda: list(warnings.filters), _set_filters),
@@ -99,7 +164,19 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("the locale", lambda: locale.setlocale(locale.LC_ALL)),
     Setting("NumPy's handling of errors", np.geterr, lambda how: np.seterr(**how)),
 )
-PLACES = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": torch.nn.functional, "torch.autograd": torch.autograd, "numpy": np}
+PLACES = {
+    "torch": torch,
+    "torch.Tensor": torch.Tensor,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.autograd": torch.autograd,
+    "torch.linalg": torch.linalg,
+    "torch.special": torch.special,
+    "torch.fft": torch.fft,
+    "torch.nn.Module": torch.nn.Module,
+    "numpy": np,
+    "math": math,
+    "builtins": builtins,
+}
 
 
 class Snapshot:
@@ -120,8 +197,10 @@ class Snapshot:
         for place, names in self.names.items():
             now = vars(PLACES[place])
             for name in names.keys() & now.keys():
-                if now[name] is not names[name] and (callable(names[name]) or callable(now[name])):
+                if now[name] is not names[name] and _counts(name, names[name], now[name]):
                     yield f"{place}.{name}"
+            if isinstance(PLACES[place], type):
+                yield from (f"{place}.{name}" for name in now.keys() - names.keys() if not name.startswith("_"))
 
     def restore(self) -> None:
         """Restore settings that changed, where that is possible."""
@@ -130,9 +209,17 @@ class Snapshot:
                 setting.write(before)
         np.random.set_state(self.numpy)
         for place, names in self.names.items():
+            if isinstance(owner := PLACES[place], type):
+                for name in [name for name in vars(owner) if name not in names and not name.startswith("_")]:
+                    delattr(owner, name)
             for name, was in names.items():
-                if vars(PLACES[place]).get(name, was) is not was and callable(was):
+                if vars(PLACES[place]).get(name, was) is not was and _counts(name, was, vars(PLACES[place])[name]):
                     setattr(PLACES[place], name, was)
+
+
+def _counts(name: str, before: Any, now: Any) -> bool:
+    """Return whether an attribute of a module is one that libraries leave alone: a function, a class, or a public setting."""
+    return callable(before) or callable(now) or (not name.startswith("_") and type(before) in (bool, int, float, str) and now != before)
 
 
 LIBRARIES = ("the environment", "sys.path", "the warning filters", "Python's random state", "NumPy's random state", "signal handlers")

@@ -21,6 +21,8 @@ from dovetail_conformance.expectations import expectations_of, options_in
 from dovetail_conformance.limits import Limits, limits_in
 from dovetail_conformance.state import LIBRARIES, watched
 
+FEW = 40  # operations
+
 
 class UnknownExecutor(ValueError):
     """There is no executor of that name."""
@@ -67,6 +69,7 @@ class Subject:
     limits: Limits = field(default_factory=Limits)
     changed: list[str] = field(default_factory=list)  # settings of the process that importing it changed
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))  # before anything of it ran
+    watched: set[str] = field(default_factory=set)  # the operations whose first call in this process was watched
     ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
     source: tuple[str, str | None] | None = None  # what `of` takes in another process; None where the executor exists in this one alone
 
@@ -116,6 +119,11 @@ class Subject:
     def names(self, operation: str) -> bool:
         """Return whether its declaration lists the operation."""
         return operation in (self.declared["operations"] or ())
+
+    @property
+    def few(self) -> bool:
+        """Return whether it declares so few operations that checks which take long are made of each."""
+        return 0 < len(self.declared["operations"] or ()) <= FEW
 
     def devices(self) -> tuple[str, ...]:
         """Return the kinds of device that it is tested on: those that it declares, else all that the suite has tests for."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from dovetail.extend import Tag
+from dovetail_conformance.acts import acts
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.program import fresh, inexact
@@ -24,15 +25,16 @@ WATCHED = 3  # samples that are watched; one at level quick
 
 @dataclass
 class Effects:
-    """The side effects of a call: settings that changed, by name, its output, its warnings."""
+    """The side effects of a call: settings that changed, by name, what it did outside the process, its output, its warnings."""
 
     changed: list[str] = field(default_factory=list)
+    acts: list[str] = field(default_factory=list)
     printed: str = ""
     warned: list[str] = field(default_factory=list)
 
 
 def surroundings(cell: Cell) -> Outcome | None:
-    """A call changes no setting of the process, draws no numbers, patches nothing, prints nothing, and warns of no more than eager does."""
+    """A call changes no setting of the process, patches nothing, draws no numbers, prints nothing, warns of no more than eager, and stays inside."""
 
     if Tag.HOST in cell.info.symbol.tags:
         return None  # printing is its purpose
@@ -60,6 +62,8 @@ def _difference(ours: Effects, theirs: Effects) -> str | None:
     changed = [name for name in ours.changed if name not in theirs.changed]
     if changed:
         return f"a call changed {', '.join(changed[:5])}"
+    if ours.acts and not theirs.acts:
+        return f"a call {ours.acts[0]}"
     if ours.printed and not theirs.printed:
         return f"a call printed {ours.printed[:80]!r}"
     new = [text for text in ours.warned if text not in theirs.warned]
@@ -73,7 +77,8 @@ def _effects_of(call: Callable[[], Any], environment: dict[str, str]) -> Effects
         first = Snapshot(whole=False)
         as_before(environment)
         before = Snapshot()
-        call()
+        with acts() as effects.acts:
+            call()
         effects.changed = list(before.changes())
         before.restore()
         first.restore()

@@ -9,6 +9,7 @@ import torch
 
 from dovetail import devices, dtypes
 from dovetail.extend import OperatorExecutor
+from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.covering import AXES, rows
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.axes.sizes import resized
@@ -66,3 +67,30 @@ def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     assert {variant.row.values for variant in variants} >= {"kinks", "moderate", "wide", "tiny"}
     assert max(x.numel() for variant in variants for x in variant.case.program.inputs) > 1 << 20
     assert len(variants) < 60
+
+
+def others(operation: str, name: str, at: int) -> list:
+    """Return the other values that the suite tries for an argument."""
+    info = opinfos()[operation]
+    samples = list(info.samples(dtypes.float32, devices.cpu))
+    calls = with_other_values(info, samples)
+    return [call.kwargs[name] if name in call.kwargs else call.args[at] for call in calls if name in call.kwargs or at < len(call.args)]
+
+
+def test_numbers_that_stand_for_tensors_are_equal_and_of_three_types() -> None:
+    numbers = [repr(value) for value in others("torch.mul", "other", 1)]
+
+    assert {"1", "1.0", "True", "0.1", "-0.0"} <= set(numbers)
+
+
+def test_arguments_take_values_that_no_sample_has() -> None:
+    assert {(1, 0), (-1, 0)} <= {value for value in others("torch.sum", "dim", 1) if isinstance(value, tuple)}
+    assert {(1, 2), (2, 1)} <= {value for value in others("torch.nn.functional.conv2d", "dilation", 5) if isinstance(value, tuple)}
+    assert {2.5, -1.5} <= set(others("torch.nn.functional.leaky_relu", "negative_slope", 1))
+    assert not {value for value in others("torch.nn.functional.layer_norm", "eps", 4) if value <= 0}
+
+
+def test_a_tensor_of_one_element_grows() -> None:
+    for size in ("odd", "equal", "round"):
+        grown = next(resized(SampleInput((torch.ones(1),)), size, "first", FIRST))
+        assert grown.args[0].numel() > 4, size

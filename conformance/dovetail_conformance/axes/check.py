@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
+import torch
+
+from dovetail import dtypes
+from dovetail.dtypes import DType
 from dovetail.errors import Unsupported
 from dovetail.extend.advanced import checked
 from dovetail_conformance.accuracy import inaccuracy
+from dovetail_conformance.attributes import unlike
 from dovetail_conformance.axes.covering import Row
 from dovetail_conformance.axes.gradients import Gradients, gradients, subset
 from dovetail_conformance.axes.modes import mode
@@ -19,6 +25,10 @@ from dovetail_conformance.oracle import identical
 from dovetail_conformance.program import calm, fresh
 from dovetail_conformance.subject import is_referee
 
+TRAINED = ("plain", "autocast", "deterministic", "one thread", "three threads")  # modes in which gradients are taken
+RELATED = (dtypes.int64, dtypes.complex64)  # dtypes that stand for others of their kind as well
+STYLED = (*RELATED, dtypes.float64)  # dtypes besides the first with which each way of passing arguments is tried
+RELATIVE = (Row(), Row(values="wide"), Row(size="odd", values="wide"), Row(size="block", layout="gapped", values="kinks"))
 FEWER = 3  # rows for an operation of which the executor runs only parts: a third
 
 
@@ -61,8 +71,25 @@ def of_cell(cell: Cell) -> list[Variant]:
     named = cell.subject.coverage(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
     most = cell.level.rows[0 if first else 1]
     samples = [case.sample for case in cell.all_cases if case.sample is not None]
-    variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed)
-    return variants_of_cell.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
+    taken = {case.program.template for case in cell.claimed}
+    variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed, preferred=taken)
+    chosen = variants_of_cell.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
+    if not first and cell.dtype in STYLED:
+        chosen += variants_of_cell.every_style()
+    return [*chosen, *(variant for dtype in _relatives(cell) for variant in _of_relative(cell, dtype))]
+
+
+def _relatives(cell: Cell) -> list[DType]:
+    """Return the dtypes of the operation that the level has no cell for and this cell stands for: of its kind."""
+    if cell.dtype not in RELATED:
+        return []
+    return [d for d in cell.info.dtypes if d.kind == cell.dtype.kind and d not in cell.level.dtypes and not d.storage_only]
+
+
+def _of_relative(cell: Cell, dtype: DType) -> list[Variant]:
+    """Return a few variants with another dtype: plain ones, and with values of its whole range."""
+    samples = list(islice(cell.info.samples(dtype, cell.there), MOST))
+    return Variants(cell.subject, cell.info, dtype, samples, cell.seed).some(RELATIVE)
 
 
 def _named(cell: Cell) -> bool:
@@ -83,7 +110,9 @@ def _called(variant: Variant) -> str | None:
             raise Broke(whole(ran.error))
         eager = (case.expected.result, list(case.expected.inputs))
         got = (ran.result, list(ran.inputs))
-        return None if identical(got, eager) else inaccuracy(got, case.truth(eager, case.program.inputs))
+        if not identical(got, eager) and (difference := inaccuracy(got, case.truth(eager, case.program.inputs))) is not None:
+            return difference
+        return unlike(ran.result, case.expected.result)
 
 
 def _tracing(row: Row) -> dict[str, str]:
@@ -96,7 +125,7 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
     case, row = variant.case, variant.row
     if any(each.kind == "skip" and each.covers("backward", cell.dtype, cell.device.type) for each in cell.info.directives):
         return None
-    if not cell.info.grad or not cell.dtype.inexact or row.mode not in ("plain", "autocast", "deterministic") or case.reference is None:
+    if not cell.info.grad or not cell.dtype.inexact or row.mode not in TRAINED or case.reference is None:
         return None
     if not (candidates := case.differentiable):
         return None
@@ -125,7 +154,8 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         return None
 
     def exact(moved: int | None = None) -> Gradients | None:
-        difference = gradients(case.eager, case.widened(moved), wanted, kind)
+        eps = max(torch.finfo(case.program.inputs[i].dtype).eps for i in wanted)
+        difference = gradients(case.eager, case.widened(moved), wanted, kind, moved, eps)
         return None if difference is None or difference.error is not None else difference
 
     wide = exact()

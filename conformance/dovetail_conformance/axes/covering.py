@@ -14,8 +14,8 @@ class Row:
     """One level of each axis; levels that do not apply to an operation are dropped when its variant is created.
 
     `size` is how large the tensors are, `which` the dimension that grows; `layout` how they lie in memory, and `place` which of them do;
-    `values` what is in them; `same` whether two arguments are one tensor; `grad` which inputs require a gradient; `cotangent` what flows
-    back; `mode` what is switched on around the call.
+    `values` what is in them; `broadcast` in which dimension one of them has a single element; `same` whether two arguments are one tensor;
+    `grad` which inputs require a gradient; `cotangent` what flows back; `mode` what is switched on around the call.
     """
 
     size: str = PLAIN
@@ -23,6 +23,7 @@ class Row:
     layout: str = PLAIN
     place: str = "all"
     values: str = PLAIN
+    broadcast: str = "no"
     same: str = "no"
     grad: str = "all"
     cotangent: str = "dense"
@@ -40,15 +41,16 @@ class Row:
 
 
 AXES: dict[str, tuple[str, ...]] = {
-    "size": (PLAIN, "odd", "rows", "block", "long", "large", "deep", "one", "empty"),
+    "size": (PLAIN, "odd", "rows", "block", "long", "large", "deep", "one", "empty", "round", "equal"),
     "layout": (PLAIN, "offset", "column-major", "gapped", "repeated", "flagged", "channels-last", "row-major", "overlapping"),
-    "values": (PLAIN, "kinks", "moderate", "wide", "tiny", "extreme"),
+    "values": (PLAIN, "kinks", "moderate", "wide", "tiny", "extreme", "shifted", "constant", "zeros"),
+    "broadcast": ("no", "outer", "middle", "inner", "fewer", "scalar"),
     "which": ("first", "second", "third"),
     "place": ("all", "first", "last"),
     "same": ("no", "yes"),
     "grad": ("all", "first", "last", "but first"),
-    "cotangent": ("dense", "repeated", "column-major", "gapped", "not finite", "ones", "zero"),
-    "mode": ("plain", "inference", "float64", "autocast", "deterministic"),
+    "cotangent": ("dense", "repeated", "column-major", "gapped", "not finite", "ones", "zero", "of one result"),
+    "mode": ("plain", "inference", "float64", "autocast", "deterministic", "one thread", "three threads"),
 }
 
 

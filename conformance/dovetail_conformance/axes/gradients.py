@@ -52,8 +52,13 @@ def cotangent(x: Tensor, kind: str) -> Tensor:
     return values if laid is None else laid
 
 
-def gradients(call: Callable[..., Ran], inputs: Sequence[Tensor], wanted: Sequence[int], kind: str) -> Gradients | None:
-    """Return the results and gradients of a call; None where no result requires a gradient."""
+def gradients(
+    call: Callable[..., Ran], inputs: Sequence[Tensor], wanted: Sequence[int], kind: str, moved: int | None = None, eps: float = 0.0
+) -> Gradients | None:
+    """Return the results and gradients of a call; None where no result requires a gradient.
+
+    With `moved`, a seed, each element of the cotangents is off by about `eps`.
+    """
     leaves = [inputs[i].requires_grad_() for i in wanted]
     ran = call(inputs, grad=True)
     if ran.error is not None:
@@ -61,7 +66,11 @@ def gradients(call: Callable[..., Ran], inputs: Sequence[Tensor], wanted: Sequen
     ends = [x for x in flat(ran.result) if isinstance(x, Tensor) and x.requires_grad]
     if not ends or not leaves:
         return None
+    ends = ends[-1:] if kind == "of one result" else ends
     cotangents = [cotangent(x, kind) for x in ends]
+    if moved is not None:
+        noise = torch.Generator().manual_seed(moved)
+        cotangents = [x * (1 + eps * torch.randn(x.shape, generator=noise, dtype=torch.float64)).to(x.device, x.dtype) for x in cotangents]
     before = [x.clone() for x in cotangents]
     values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]
     try:

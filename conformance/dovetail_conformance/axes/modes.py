@@ -23,6 +23,9 @@ def mode(name: str) -> Iterator[None]:
     elif name == "deterministic":
         with _kept(torch.get_deterministic_debug_mode(), torch.set_deterministic_debug_mode, "warn"):
             yield
+    elif name.endswith(("thread", "threads")):
+        with _kept(torch.get_num_threads(), torch.set_num_threads, 1 if name == "one thread" else 3):
+            yield
     else:
         yield
 

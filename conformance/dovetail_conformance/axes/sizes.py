@@ -11,7 +11,8 @@ from torch import Tensor
 from dovetail_conformance.opinfo import SampleInput
 
 ROW, LONG = 1031, 4099  # elements of a row, of a long one
-TOTAL = {"odd": 150, "block": 5_003, "large": 70_001, "huge": (1 << 20) + 7}  # elements of the largest tensor
+TOTAL = {"odd": 150, "block": 5_003, "round": 1 << 13, "large": 70_001, "huge": (1 << 20) + 7, "vast": (1 << 24) + 9}  # of the largest tensor
+EQUAL = {1: 1024, 2: 32, 3: 16}  # every size of a sample of so many dimensions, 8 of one with more
 MOST = 1 << 22  # elements that a sample may have
 DEEP = 5  # dimensions
 WHICH = ("first", "second", "third")
@@ -25,7 +26,17 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
         return
     symbols = _symbols(tensors)
     if size == "odd" and symbols:
-        yield mapped(sample, lambda x: grown(x, tuple(2 * n + 1 if n > 1 else n for n in x.shape), generator))
+        least = 0 if symbols == [1] else 1
+        yield mapped(sample, lambda x: grown(x, tuple(2 * n + 1 + 6 * (n == 1) if n > least else n for n in x.shape), generator))
+    if size == "equal" and symbols:
+        alike = EQUAL.get(max(x.ndim for x in tensors), 8)
+
+        def equal(x: Tensor) -> tuple[int, ...]:
+            return tuple(alike if n in symbols else n for n in x.shape)
+
+        yield mapped(sample, lambda x: grown(x, equal(x), generator))
+        yield mapped(sample, lambda x: grown(x, equal(x), generator), lambda n: alike if n in symbols else n)
+        return
     at = WHICH.index(which)
     for symbol in [*symbols[at:], *symbols[:at]]:
         new = _new_size(tensors, symbol, size)
@@ -49,9 +60,9 @@ def _deep(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInp
 
 
 def _symbols(tensors: Sequence[Tensor]) -> list[int]:
-    """Return the distinct sizes that may be replaced, last dimensions first."""
+    """Return the distinct sizes that may be replaced, last dimensions first: those above 1, or 1 where there is none."""
     sizes = [n for x in tensors for n in reversed(x.shape) if n > 1]
-    return list(dict.fromkeys(sizes))
+    return list(dict.fromkeys(sizes)) or [n for x in tensors for n in x.shape if n == 1][:1]
 
 
 def _new_size(tensors: Sequence[Tensor], symbol: int, size: str) -> int | None:
@@ -65,9 +76,9 @@ def _new_size(tensors: Sequence[Tensor], symbol: int, size: str) -> int | None:
         times = sum(n == symbol for n in x.shape)
         rest = max(1, x.numel()) / symbol**times
         new = int((TOTAL[size] / rest) ** (1 / times)) + 1
-        new += 1 - new % 2
+        new = 1 << (new - 1).bit_length() if size == "round" else new + 1 - new % 2
     total = sum(x.numel() // symbol ** (k := sum(n == symbol for n in x.shape)) * new**k for x in tensors)
-    return new if symbol < new and total <= MOST else None
+    return new if symbol < new and total <= (4 * TOTAL["vast"] if size == "vast" else MOST) else None
 
 
 def grown(x: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -39,6 +39,12 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
         lowest, highest = (-span, span) if values == "wide" else (least, -12.0)
         drawn = 2.0 ** _uniform(shape, lowest, highest, generator)
         drawn = (drawn * _signs(shape, generator)).clamp(low, high) if low < 0 else drawn.clamp(low, high)
+    elif values == "zeros":
+        drawn = torch.zeros(shape, dtype=torch.float64).clamp(low, high)
+    elif values == "shifted":  # close to each other and far from zero, where differences of squares cancel
+        centre = 2.0 ** (13 if info.bits > 16 else 10 if x.dtype is torch.float16 else 8)
+        reach = max(1.0, 4 * info.eps * centre)
+        drawn = (centre + _uniform(shape, -reach, reach, generator)).clamp(low, high)
     else:
         drawn = x.to(torch.float64).clone(memory_format=torch.contiguous_format)
         flat = drawn.view(-1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import thread_time
 
 import torch
 from torch import Tensor
@@ -23,12 +23,17 @@ from dovetail_conformance.oracle import flat
 from dovetail_conformance.program import message, program_of
 from dovetail_conformance.subject import Subject
 
-SLOW = 0.15  # seconds that eager may take for a call of a sample
+SLOW = 0.15  # seconds of the processor that eager may take for a call of a sample, however busy the machine is
 TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
-DROPPED = ((), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same"), ("size", "which"), ("size", "which", "values"))
+DROPPED = (
+    *((), ("broadcast",), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same", "broadcast")),
+    *(("size", "which"), ("size", "which", "values", "broadcast")),
+)
 TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they return is undetermined
-HUGE, USUAL = Row(size="huge"), Row()
+HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row()
+UNLIKE = tuple(Row(layout="column-major", place=place) for place in ("first", "last"))  # operands that lie in different ways
+SINGLE = {"outer": (0, 1), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
 
 
 @dataclass
@@ -52,6 +57,9 @@ class Variants:
     samples: Sequence[SampleInput]
     seed: int = 0
     covered: set[tuple[str, str]] = field(default_factory=set)
+    visited: set[int] = field(default_factory=set)  # templates of which there is a variant
+    special: set[int] = field(default_factory=set)  # those of which there is one with infinities, NaN and zeros
+    preferred: Container[object] = ()  # ways of passing arguments that the executor takes
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(1000 + self.seed)
@@ -59,13 +67,14 @@ class Variants:
         self.templates = self._templates()
 
     def _templates(self) -> list[SampleInput]:
-        """Return a sample for each way of passing the other arguments: of several, the one with the most elements."""
+        """Return a sample for each way of passing the other arguments and number of dimensions: of several, the one with the most elements."""
         largest: dict[object, SampleInput] = {}
         for sample in [*self.samples, *with_other_values(self.info, self.samples)]:
-            key = program_of(self.info.symbol, sample).template
+            program = program_of(self.info.symbol, sample)
+            key = (program.template, tuple(x.ndim for x in program.inputs))
             if key not in largest or _elements(largest[key]) < _elements(sample):
                 largest[key] = sample
-        return list(largest.values())
+        return [largest[key] for key in sorted(largest, key=lambda key: key[0] not in self.preferred)]
 
     def chosen(self, most: int, start: int = 0, *, complete: bool = False) -> list[Variant]:
         """Return about `most` variants, from row `start` of the covering array on, each template in turn.
@@ -75,8 +84,22 @@ class Variants:
         array = rows()
         selected = [self._variant(array[(start + i) % len(array)], i) for i in range(min(most, len(array)) if self.templates else 0)]
         if complete and self.templates:
+            selected += self.every_style()
             selected += [variant for axis, row in singles() for variant in self._single(axis, row)]
             selected.append(self._variant(HUGE, 0))
+            widest = max(range(len(self.templates)), key=lambda i: _elements(self.templates[i]))
+            if len(list(tensors_of((self.templates[widest].args, self.templates[widest].kwargs)))) > 1:
+                selected += [self._variant(row, widest) for row in UNLIKE]
+        return [variant for variant in selected if variant is not None]
+
+    def every_style(self) -> list[Variant]:
+        """Return a variant of each template that has none yet, with infinities, NaN and zeros among the values as sampled."""
+        left = [i for i, each in enumerate(self.templates) if id(each) not in (self.special if _has_number(each) else self.visited)]
+        return [variant for i in left if (variant := self._variant(SPECIAL, i)) is not None]
+
+    def some(self, wanted: Sequence[Row]) -> list[Variant]:
+        """Return a variant of each of these rows, of one template after another."""
+        selected = [self._variant(row, i) for i, row in enumerate(wanted)] if self.templates else []
         return [variant for variant in selected if variant is not None]
 
     def _single(self, axis: str, row: Row) -> Iterator[Variant]:
@@ -98,8 +121,11 @@ class Variants:
             for template in tried:
                 for sample in self._derived(template, left):
                     if (case := self.accepted(sample, left)) is not None:
+                        self.visited.add(id(template))
+                        self.special.update([id(template)] if left.values == "extreme" else ())
                         kept = _kept(left, template, sample)
-                        self.covered.update((axis, getattr(kept, axis)) for axis in kept.__dataclass_fields__)
+                        trained = kept.grad == "all" and kept.mode not in ("inference", "float64")
+                        self.covered.update((axis, getattr(kept, axis)) for axis in kept.__dataclass_fields__ if trained or axis != "broadcast")
                         return Variant(kept, case)
         return None
 
@@ -107,24 +133,60 @@ class Variants:
         """Return the sample as a case; None where eager refuses it or takes long."""
         program = program_of(self.info.symbol, sample)
         case = Case(self.subject, self.info, program, message(sample), sample)
-        began = perf_counter()
+        began = thread_time()
         with mode(row.mode):
             fine = case.expected.error is None and len(flat(case.expected.result)) <= RESULTS
-        return case if fine and perf_counter() - began < SLOW else None
+        return case if fine and thread_time() - began < SLOW else None
 
     def _derived(self, sample: SampleInput, row: Row) -> Iterator[SampleInput]:
         """Yield the sample with the levels of a row."""
         sized = resized(sample, row.size, row.which, self.generator) if row.size != PLAIN else iter([sample])
         for each in sized:
-            yield self._laid(self._same(self._filled(each, row), row), row)
+            yield self._laid(self._same(self._broadcast(self._filled(each, row), row), row), row)
 
     def _filled(self, sample: SampleInput, row: Row) -> SampleInput:
         if row.values == PLAIN or (row.values == "extreme" and "inf" not in self.info.extremes):
             return sample
         if row.values == "kinks" and self.info.name.rpartition(".")[2] in TIES:
             return sample
+        if row.values == "constant":
+            return self._constant(sample)
         numbers = tuple(float(x) for x in [*sample.args, *sample.kwargs.values()] if type(x) in (int, float) and abs(x) < 1e3)
         return mapped(sample, lambda x: _or(filled(x, row.values, self.info.domain, numbers, self.generator), x))
+
+    def _constant(self, sample: SampleInput) -> SampleInput:
+        """Return the sample with its masks all false, or else with a first tensor of one value, negative infinity where it may be."""
+        masks = [x for x in tensors_of((sample.args, sample.kwargs)) if x.dtype is torch.bool]
+        floats = [x for x in tensors_of((sample.args, sample.kwargs)) if x.is_floating_point() and x.dtype.itemsize > 1]
+        value = -torch.inf if "inf" in self.info.extremes and self.info.domain[0] == -torch.inf else None
+        chosen = {id(x): False for x in masks} or {id(x): value for x in floats[:1]}
+
+        def filled_with(x: Tensor) -> Tensor:
+            if id(x) not in chosen or not x.numel():
+                return x
+            constant = x.flatten()[0] if chosen[id(x)] is None else chosen[id(x)]
+            return torch.zeros_like(x.detach(), memory_format=torch.contiguous_format) + constant if x.is_floating_point() else torch.zeros_like(x)
+
+        return mapped(sample, filled_with)
+
+    def _broadcast(self, sample: SampleInput, row: Row) -> SampleInput:
+        """Return the sample with one of several tensors cut to a single element, in some dimensions or without any, or without its first one."""
+        tensors = list(tensors_of((sample.args, sample.kwargs)))
+        if row.broadcast == "no" or len(tensors) < 2:
+            return sample
+        chosen = tensors[0] if row.place == "first" else tensors[-1]
+
+        def cut(x: Tensor) -> Tensor:
+            if x is not chosen or not x.numel():
+                return x
+            if row.broadcast == "fewer":
+                return x[0] if x.ndim else x
+            if row.broadcast == "scalar":
+                return x.flatten()[0].clone()
+            dims = range(x.ndim)[slice(*SINGLE[row.broadcast])]
+            return x[tuple(slice(0, 1) if d in dims else slice(None) for d in range(x.ndim))].clone()
+
+        return mapped(sample, cut)
 
     def _same(self, sample: SampleInput, row: Row) -> SampleInput:
         """Return the sample with a later tensor replaced by an earlier one of its dtype, and of its shape where there is one."""
@@ -149,6 +211,11 @@ class Variants:
         return mapped(sample, lambda x: _or(laid_out(x, row.layout), x) if id(x) in kept else x)
 
 
+def _has_number(sample: SampleInput) -> bool:
+    """Return whether a number stands where operands do."""
+    return any(type(x) in (int, float) for x in sample.args[:2])
+
+
 def _or(x: Tensor | None, otherwise: Tensor) -> Tensor:
     return otherwise if x is None else x
 
@@ -162,7 +229,9 @@ def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
     before, after = (list(tensors_of((each.args, each.kwargs))) for each in (template, sample))
     lost = []
     if [x.shape for x in before] == [x.shape for x in after]:
-        lost += ["size", "which"]
+        lost += ["size", "which", "broadcast"]
+    if len(before) < 2:
+        lost.append("broadcast")
     if row.same == "yes" and len(before) == len(after):
         lost.append("same")
     if row.layout == "flagged" and not any(x.is_conj() or x.is_neg() for x in after):

@@ -31,6 +31,9 @@ SIZES: dict[str, Condition] = {
     "three dimensions": _any(lambda x: x.ndim == 3),
     "no dimension": _any(lambda x: x.ndim == 0),
     "one element": _any(lambda x: x.numel() == 1),
+    "a power of two above 512": _any(lambda x: x.numel() > 512 and x.numel() & (x.numel() - 1) == 0),
+    "equal sizes above 4": _any(lambda x: x.ndim > 1 and len(set(x.shape)) == 1 and x.shape[0] > 4),
+    "one tensor with fewer elements": lambda tensors: len(tensors) > 1 and tensors[0].numel() > tensors[1].numel() == 1,
     "an odd size above 16": _any(lambda x: x.numel() > 16 and x.numel() % 2 == 1),
 }
 LAYOUTS: dict[str, Condition] = {
@@ -51,6 +54,8 @@ VALUES: dict[str, Condition] = {
     "an infinity": _real(torch.isinf),
     "a zero": _real(lambda x: x == 0),
     "a negative zero": _real(lambda x: (x == 0) & x.signbit()),
+    "nothing but zeros": _real(lambda x: (x == 0).all()),
+    "values close to each other and far from 0": _real(lambda x: (x.amin() > 100) & (x.amax() - x.amin() < x.amin() / 20)),
     "a value between 8 and 40": _real(lambda x: (x.abs() > 8) & (x.abs() < 40)),
     "a whole number above 2**24": _any(lambda x: x.dtype is torch.int64 and x.numel() > 0 and bool((x.abs() > 1 << 24).any())),
 }
@@ -58,6 +63,7 @@ PROCESS: dict[str, Condition] = {
     "the default dtype is float64": lambda tensors: torch.get_default_dtype() is torch.float64,
     "inference mode": lambda tensors: torch.is_inference_mode_enabled(),
     "deterministic mode": lambda tensors: torch.are_deterministic_algorithms_enabled(),
+    "three threads for a call": lambda tensors: torch.get_num_threads() == 3,
     "another thread": lambda tensors: threading.current_thread() is not threading.main_thread(),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import random
 import tempfile
@@ -134,6 +135,9 @@ def _memory() -> dict[str, Callable[[], Callable[[Kernel], Kernel]]]:
         "writes its first input above 1000 elements": lambda: around(lambda args, result: _written(args, 1000)),
         "another layout": lambda: around(lambda args, result: mapped(result, lambda x: x.mT.contiguous().mT if x.ndim > 1 else x)),
         "another dtype": lambda: around(lambda args, result: mapped(result, lambda x: x.double() if x.dtype is torch.float32 else x)),
+        "an inference tensor": lambda: around(lambda args, result: mapped(result, _in_inference_mode)),
+        "a parameter": lambda: around(lambda args, result: mapped(result, lambda x: torch.nn.Parameter(x, requires_grad=False))),
+        "a part of a large buffer": lambda: around(lambda args, result: mapped(result, _in_buffer)),
         "a result that requires a gradient": lambda: around(lambda args, result: mapped(result, _requiring)),
     }
 
@@ -169,6 +173,16 @@ def _written(args: tuple, least: int) -> None:
         x.mul_(0.5)
 
 
+def _in_inference_mode(x: Tensor) -> Tensor:
+    with torch.inference_mode():
+        return x.clone()
+
+
+def _in_buffer(x: Tensor) -> Tensor:
+    room = sum((n - 1) * step for n, step in zip(x.shape, x.stride())) + 1 if x.numel() else 0
+    return x.new_empty(room + (1 << 20))[:room].as_strided(x.shape, x.stride()).copy_(x) if room else x
+
+
 def _requiring(x: Tensor) -> Tensor:
     return x.detach().requires_grad_() if x.is_floating_point() else x
 
@@ -188,6 +202,11 @@ def _opened(*_: Any) -> None:
     LEAKS.append(tempfile.TemporaryFile())  # noqa: SIM115
 
 
+def _filed(*_: Any) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"kernel")
+
+
 def _thread(*_: Any) -> None:
     over = threading.Event()
     threading.Thread(target=over.wait, daemon=True).start()
@@ -202,6 +221,8 @@ RESOURCES: dict[str, Callable[[tuple, Any], None]] = {
     "50 ms of sleep": lambda args, result: time.sleep(0.05),
     "a thread": _thread,
     "an open file": _opened,
+    "a file that is written": _filed,
+    "20 KB a call": lambda args, result: _leak(bytes(20_000)),
     "a print": _print,
     "a write to standard error": lambda args, result: (os.write(2, b"kernel"), None)[1],
     "a warning": lambda args, result: warnings.warn("slow path", UserWarning, stacklevel=2),
@@ -213,6 +234,9 @@ SURROUNDINGS: dict[str, Callable[[tuple, Any], Any]] = {
     "flushed denormals": lambda args, result: (torch.set_flush_denormal(True), None)[1],
     "the precision of products": lambda args, result: torch.set_float32_matmul_precision("medium"),
     "the environment": lambda args, result: os.environ.__setitem__("MUTANT", "1"),
+    "the mask of new files": lambda args, result: (os.umask(0o077), None)[1],
+    "logging": lambda args, result: logging.getLogger().setLevel(logging.DEBUG),
+    "a function of a library": lambda args, result: setattr(torch.linalg, "norm", torch.norm),
     "the working directory": lambda args, result: os.chdir(tempfile.gettempdir()),
     "Python's random numbers": lambda args, result: random.seed(1),
     "NumPy's random numbers": lambda args, result: np.random.seed(1),
@@ -227,6 +251,9 @@ CHECKERS: dict[str, Callable[[], Callable[..., Any]]] = {
     "returns a list": lambda: lambda *args, **kwargs: ["no"],
     "returns 1": lambda: lambda *args, **kwargs: 1,
     "reads the environment": lambda: lambda *args, **kwargs: "is off" if os.environ.get("MUTANT_OFF") else True,
+    "reads a file": lambda: lambda *args, **kwargs: "is off" if os.path.exists("mutant_is_off") else True,
+    "draws a number": lambda: lambda *args, **kwargs: (torch.rand(1), True)[1],
+    "prints": lambda: lambda *args, **kwargs: (_print(), True)[1],
     "takes 50 ms": lambda: lambda *args, **kwargs: (time.sleep(0.05), True)[1],
     "refuses without a reason": lambda: lambda *args, **kwargs: False,
     "raises for scalars": lambda: _indexing,
@@ -258,6 +285,8 @@ def arguments(symbol: Symbol) -> Iterator[Mutation]:
         if parameter.default is inspect.Parameter.empty or name in ("out", "_stacklevel", "inplace", "requires_grad"):
             continue
         yield kernels("arguments", f"no notice of {name}", lambda name=name, p=parameter: _without(names, name, p.default))
+        if type(parameter.default) in (int, float) and type(parameter.default) is not bool:
+            yield kernels("arguments", f"{name} without its sign", lambda name=name: _other(names, name, abs))
         if name == "dim":
             yield kernels("arguments", "negative dimensions as the last", lambda: _other(names, "dim", lambda d: -1 if d < 0 else d))
 
@@ -267,18 +296,27 @@ def _without(names: list[str], name: str, default: Any) -> Callable[[Kernel], Ke
 
 
 def _other(names: list[str], name: str, change: Callable[[Any], Any]) -> Callable[[Kernel], Kernel]:
+    """Return a kernel that takes another value of an argument; it strikes where the results differ."""
+
     def wrap(fn: Kernel) -> Kernel:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             at = names.index(name)
-            if name in kwargs and not isinstance(kwargs[name], (Tensor, tuple, list)):
-                kwargs = {**kwargs, name: change(kwargs[name]) if kwargs[name] is not None else None}
-            elif at < len(args) and not isinstance(args[at], (Tensor, tuple, list)) and args[at] is not None:
-                args = (*args[:at], change(args[at]), *args[at + 1 :])
-            return fn(*args, **kwargs)
+            value = kwargs[name] if name in kwargs else args[at] if at < len(args) else None
+            if value is None or isinstance(value, (Tensor, tuple, list)) or (new := change(value)) == value:
+                return fn(*args, **kwargs)
+            other = fn(*args, **{**kwargs, name: new}) if name in kwargs else fn(*args[:at], new, *args[at + 1 :], **kwargs)
+            kernel.struck = kernel.struck or _differs(other, lambda: fn(*args, **kwargs))
+            return other
 
+        kernel.struck = False
         return kernel
 
     return wrap
+
+
+def _differs(result: Any, right: Callable[[], Any]) -> bool:
+    ours, theirs = list(tensors_in(result)), list(tensors_in(right()))
+    return [(x.shape, x.dtype) for x in ours] != [(x.shape, x.dtype) for x in theirs] or not same_bits(ours, theirs)
 
 
 def mutations(symbol: Symbol) -> Iterator[Mutation]:

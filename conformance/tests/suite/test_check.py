@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 import pytest
 import torch
 from pytest import fixture, mark, param, raises
@@ -9,8 +12,11 @@ from pytest import fixture, mark, param, raises
 import dovetail
 from dovetail.extend import OperatorExecutor
 from dovetail_conformance import Report, check
+from dovetail_conformance.acts import acts
+from dovetail_conformance.attributes import unlike
 from dovetail_conformance.broken import running
 from dovetail_conformance.run import idle, without_opinfo
+from dovetail_conformance.state import watched
 from dovetail_conformance.subject import Subject
 
 SIN = ["torch.sin"]
@@ -200,3 +206,56 @@ def test_a_report_says_what_it_was_made_with(sine) -> None:
     assert len(report.suite["hash"]) == 64
     assert report.executor["declaration"]["operations"]["torch.sin"]["checker"] is False
     assert [(str(row), row.state, row.ran) for row in Report.of_json(report.to_json())] == [(str(row), row.state, row.ran) for row in report]
+
+
+def in_inference_mode(x: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return x.clone()
+
+
+@mark.parametrize(
+    ("change", "message"),
+    [
+        (in_inference_mode, "is an inference tensor"),
+        (lambda x: torch.nn.Parameter(x, requires_grad=False), "a Parameter was returned"),
+        (lambda x: torch.empty(1 << 20)[: len(x)].copy_(x), "keeps 4,194,304 bytes alive"),
+        (lambda x: torch.complex(torch.zeros(3), -x).conj().imag, "is lazily negated"),
+    ],
+)
+def test_a_result_of_another_kind_is_named(change, message) -> None:
+    x = torch.ones(3)
+
+    assert message in unlike([change(x)], [x])
+    assert unlike([x.clone()], [x]) is None
+
+
+def test_changes_of_the_process_are_named_and_undone() -> None:
+    changed: list[str] = []
+    level, mask, norm = logging.getLogger().level, os.umask(0o022), torch.linalg.norm
+    with watched(changed, whole=True):
+        logging.getLogger().setLevel(level + 5)
+        os.umask(0o077)
+        torch.linalg.norm = torch.norm
+        torch.nn.Module.mine = 1
+
+    assert {"logging", "the mask of new files", "torch.linalg.norm", "torch.nn.Module.mine"} <= set(changed)
+    assert (logging.getLogger().level, os.umask(mask), torch.linalg.norm, hasattr(torch.nn.Module, "mine")) == (level, 0o022, norm, False)
+
+
+def test_files_that_are_written_and_read_are_named(tmp_path) -> None:
+    with acts(reads=True) as did:
+        (tmp_path / "mine").write_text("x")
+        (tmp_path / "mine").read_text()
+    (tmp_path / "mine").unlink()
+
+    assert did == ["wrote the file mine", "read the file mine"]
+
+
+def test_checkers_read_nothing_and_remember_nothing() -> None:
+    looking = running(torch.sin, checker=lambda x: "is off" if os.path.exists("off") else True)
+    seen: list[object] = []
+    keeping = running(torch.sin, checker=lambda x: bool(seen.append(x)) or True)
+
+    for executor, message in ((looking, "looks for the file off"), (keeping, "keeps alive the lines")):
+        report = check(executor, operations=SIN, devices=["cpu"], dtypes=["float32"], checks=["checkers"])
+        assert message in report.failures[0].message

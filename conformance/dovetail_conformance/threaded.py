@@ -1,0 +1,70 @@
+"""The check of threads: each gets its own results."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from dovetail_conformance.case import Case, Ran
+from dovetail_conformance.cell import Cell, Outcome, whole
+from dovetail_conformance.program import calm, fresh, rolled
+from dovetail_conformance.resources import enlarged
+
+THREADS, ROUNDS, FEW = 4, 12, 2  # threads, and calls in each, of a small sample and of a large one
+SLICE = 2e-6  # seconds after which threads take turns, so that they do within a kernel of several steps
+
+
+def threads(cell: Cell) -> Outcome | None:
+    """Threads that call one compiled function get their own results, of a small sample and from level core on of a large one."""
+    case = next((c for c in cell.claimed if c.ran.error is None and sum(x.numel() for x in c.program.inputs) > 1), None)
+    if case is None or cell.info.random or case.reference is None:
+        return None
+    sizes = [(case, ROUNDS)]
+    if cell.level.calls and cell.first and (large := enlarged(cell, case)) is not case:
+        sizes.append((large, FEW))
+    for each, rounds in sizes:
+        difference = _by_threads(each, rounds)
+        if difference is not None:
+            return cell.each(lambda _, difference=difference: difference, "threads", [each])
+    return cell.right()
+
+
+def _by_threads(case: Case, rounds: int) -> str | None:
+    """Call a compiled function from several threads, each with its own values; describe the first result that is wrong."""
+    input_sets = [case.program.inputs]
+    while len(input_sets) < THREADS:
+        input_sets.append(rolled(input_sets[-1]))
+    expected = [case.eager(fresh(each)) for each in input_sets]
+    if any(each.error is not None for each in expected):
+        return None
+    function = case.function
+    function(*fresh(case.program.inputs))
+    results_by_thread: list[tuple[int, Ran]] = []
+
+    def work(i: int) -> None:
+        for _ in range(rounds):
+            mine = fresh(input_sets[i])
+            try:
+                results_by_thread.append((i, Ran(function(*mine), mine)))
+            except Exception as error:
+                results_by_thread.append((i, Ran(inputs=mine, error=error)))
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
+    slice_before = sys.getswitchinterval()
+    sys.setswitchinterval(SLICE)
+    try:
+        with calm():
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+    finally:
+        sys.setswitchinterval(slice_before)
+    return next((wrong for i, ran in results_by_thread if (wrong := _threaded(case, ran, expected[i], input_sets[i])) is not None), None)
+
+
+def _threaded(case: Case, ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
+    return f"in one of {THREADS} threads, {whole(ran.error)}" if ran.error is not None else case.wrong(ran, expected, fresh(inputs))
