@@ -6,6 +6,7 @@ import harness
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -221,6 +222,30 @@ def test_errors_are_of_eagers_type(bad):
         bad(X.clone())
     with pytest.raises(want.type):
         dovetail.jit(bad)(X.clone())
+
+
+@pytest.mark.parametrize("executors", [None, ["torch"]])
+@pytest.mark.parametrize("position", [-4, -(2**40), 3, 100])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda x, i: x[i, torch.tensor([0, 1])],
+        lambda x, i: x.__setitem__((i, torch.tensor([0, 1])), 1.0),
+        lambda x, i: x.index_put((i, torch.tensor([0, 1])), torch.ones(2), accumulate=True),
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.gather(0, i[None]),
+        lambda x, i: x.scatter_add(0, i[None], torch.ones(1, 2)),
+        lambda x, i: x.index_add(0, i, torch.ones(2, 5)),
+        lambda x, i: F.embedding(i, x),
+        lambda x, i: F.cross_entropy(x[:2, :3], i),
+    ],
+)
+def test_a_position_out_of_bounds_raises_what_eager_raises(bad, position, executors):
+    x, at = torch.randn(3, 5), torch.tensor([position, 0])
+    with pytest.raises(Exception) as want:
+        bad(x.clone(), at)
+    with pytest.raises(want.type):
+        dovetail.jit(bad, executors=executors)(x.clone(), at)
 
 
 @pytest.mark.parametrize(

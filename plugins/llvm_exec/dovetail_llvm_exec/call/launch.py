@@ -25,10 +25,16 @@ from dovetail_llvm_exec.ir import jit
 RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
 LARGE = 16 << 20  # bytes from which outputs are taken from the pool: what is smaller, the allocator keeps for the next call
 ROOM = -1  # as the workspace of a kernel: the last tensor that it is given is that
+
+
+class IndexOutOfBounds(IndexError, RuntimeError):
+    """A position that no element has: an IndexError in eager's losses, a RuntimeError in `gather` and `scatter`."""
+
+
 MESSAGES = {
     1: (IndexError, "index out of range in self"),
     2: (RuntimeError, "ZeroDivisionError"),
-    4: (RuntimeError, "index out of bounds: an index is negative, or not below the size of the dimension that it counts in"),
+    4: (IndexOutOfBounds, "index out of bounds: an index is negative, or not below the size of the dimension that it counts in"),
 }
 SCALAR_TYPES = {
     **{torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6, torch.float64: 7},
