@@ -199,3 +199,21 @@ def test_l1_loss_keeps_the_weight_that_torch_forgets_to_hand_over():
     fn = torch.nn.functional.l1_loss
     torch.testing.assert_close(dovetail.jit(lambda x, y, w: fn(x, y, weight=w))(x, y, w), fn(x, y, weight=w))
     torch.testing.assert_close(dovetail.jit(lambda x, y: fn(x, y, reduction="sum"))(x, y), fn(x, y, reduction="sum"))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, t: F.kl_div(x, t, reduction="none"),
+        lambda x, t: torch.xlogy(t, x),
+        lambda x, t: torch.special.xlog1py(t, x),
+    ],
+)
+def test_no_gradient_of_a_logarithm_comes_from_where_the_cotangent_is_zero(fn):
+    weights = torch.tensor([0.0, 1.0, 0.0, 1.0])
+    grads = []
+    for f in (fn, dovetail.jit(fn)):
+        x, t = (torch.tensor(values, requires_grad=True) for values in ([-2.0, 0.3, -0.5, 0.0], [-1.0, 0.5, 0.0, 2.0]))
+        grads.append(torch.autograd.grad((f(x, t) * weights).sum(), (x, t)))
+    for got, want in zip(*grads, strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)

@@ -213,7 +213,7 @@ def kl_div(
     def compute(x: Any, t: Any) -> Any:
         if log_target:
             return core.mul(core.exp(t), core.sub(t, x))
-        return core.sub(xlogy.meta(t, t), core.mul(t, x))
+        return core.sub(xlogy(t, t), core.mul(t, x))
 
     def averaged(x: Any, t: Any) -> Any:
         loss = reduced(compute(x, t), mode)

@@ -90,7 +90,7 @@ def xlogy(input: Tensor | Number, other: Tensor | Number):
 
 @xlogy.vjp
 def xlogy_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
-    """g * log(other), 0 where input is 0 and other is not positive; g * input / other."""
+    """g * log(other), 0 where g is 0, or input is 0 and other is not positive; g * input / other."""
     return _log_product_vjp(g, input, other, core.log, 0.0)
 
 
@@ -103,7 +103,7 @@ def xlog1py(input: Tensor | Number, other: Tensor | Number):
 
 @xlog1py.vjp
 def xlog1py_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
-    """g * log1p(other), 0 where input is 0 and other is -1 at most; g * input / (other + 1)."""
+    """g * log1p(other), 0 where g is 0, or input is 0 and other is -1 at most; g * input / (other + 1)."""
     return _log_product_vjp(g, input, other, core.log1p, -1.0)
 
 
@@ -125,7 +125,7 @@ def _log_product_vjp(g: Any, input: Any, other: Any, log: Any, pole: float) -> t
 
     def of_input(g: Any, x: Any, y: Any) -> Any:
         settled = core.bitwise_and(core.eq(x, 0.0), core.le(y, pole))
-        return core.where(settled, 0.0, core.mul(g, log(y)))
+        return core.where(settled, 0.0, _zero_first(g, y, log(y)))
 
     def of_other(g: Any, x: Any, y: Any) -> Any:
         return core.div(core.mul(g, x), core.sub(y, pole) if pole else y)
