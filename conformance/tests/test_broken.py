@@ -13,6 +13,7 @@ ELSEWHERE = [broken for broken in BROKEN.values() if broken.isolated]
 
 
 LONG = ("random", "threads")  # checks that take half a minute to find a fault
+ONE_DTYPE = ("wrong_for_float16", "raises_for_one_dtype")  # level quick deals out dtypes, and need not ask for theirs
 FIRST = {broken.check: broken for broken in reversed(HERE) if broken.check not in LONG}.values()  # of each check
 
 
@@ -22,6 +23,7 @@ FIRST = {broken.check: broken for broken in reversed(HERE) if broken.check not i
         pytest.param(broken, level, id=f"{broken.name}-{level}", marks=() if level == "quick" and broken in FIRST else pytest.mark.slow)
         for broken in HERE
         for level in ("quick", "core")
+        if level == "core" or broken.name not in ONE_DTYPE
     ],
 )
 def test_the_named_check_finds_it(broken: Broken, level: str) -> None:
