@@ -13,55 +13,22 @@ by torch's name: `opaque_copy.torch.Tensor.swapaxes(t0, 0, 1)`.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from dovetail.devices import Device
-from dovetail.errors import (
-    DovetailError,
-    InputError,
-    InputIndexError,
-    InputNotImplementedError,
-    InputRuntimeError,
-    InputTypeError,
-    InputValueError,
-    ValueDependent,
-)
-from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
+from dovetail.errors import DovetailError, InputError, ValueDependent
+from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, tensors_in
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
-from dovetail.langs.torch.binding.shape_rules import has_sizes, meta_tensor, size_in, symbolic
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
-from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
+from dovetail.prims import Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
 from dovetail.prims.sizes import Size
-from dovetail.prims.spec import normal_strides
-from dovetail.torch_internals import (
-    FAKE_TENSOR_LOG,
-    OpOverload,
-    OpOverloadPacket,
-    TorchDispatchMode,
-    fake_tensor_mode,
-    no_torch_function,
-    shape_rules,
-    storage_key,
-)
+from dovetail.torch_internals import OpOverload, OpOverloadPacket, storage_key
 from dovetail.trace import Trace, leaves, printing, proxies, tree_map
-
-_log = logging.getLogger(FAKE_TENSOR_LOG)
-_RAISED = {
-    TypeError: InputTypeError,
-    IndexError: InputIndexError,
-    ValueError: InputValueError,
-    NotImplementedError: InputNotImplementedError,
-    RuntimeError: InputRuntimeError,
-}
-_VALUES_DECIDE = ("DynamicOutputShapeException", "DataDependentOutputException")
 
 
 class OpaqueSymbol(Symbol):
@@ -88,7 +55,7 @@ class OpaqueSymbol(Symbol):
 
 
 def _cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
-    tensors = _tensors((args, kwargs), TensorSpec)
+    tensors = tensors_in((args, kwargs), TensorSpec)
     return tuple(tensors[i].fresh() for i in wrt)
 
 
@@ -133,7 +100,7 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
         raise ValueDependent(str(error), (func, args, kwargs)) from error
     if trace.relations is not None:  # the run may have pinned sizes
         args, kwargs = tree_map(lambda x: x if type(x) is not Size or x.known() is None else int(x), (args, kwargs))
-    inexact = [any([x.dtype.inexact for x in _tensors(tree, TensorSpec)]) for tree in (run.specs, specs)]
+    inexact = [any([x.dtype.inexact for x in tensors_in(tree, TensorSpec)]) for tree in (run.specs, specs)]
     if inexact == [True, False]:
         trace.environment.default_float()  # the dtype of the result may depend on it
     is_tensors = run.result is None or isinstance(run.result, (torch.Tensor, tuple, list))
@@ -152,7 +119,7 @@ def host_line(func: Callable, args: tuple, *, like: torch.Tensor | None = None) 
     """Record a call with a side effect, in order with random draws; the result is a tensor like `like`, or None."""
     trace = recorder.get()
     args, _ = trace.environment.lift((args, {}), trace)
-    token = _current_run.set(_FakeRun(like, {}, [], False, (), False, False))
+    token = _current_run.set(FakeRun(like, {}, [], False, (), False, False))
     try:
         return opaque_symbol(func, "opaque", [Tag.HOST, Tag.NO_GRAD])(*args)
     finally:
@@ -177,7 +144,7 @@ def _with_device(environment: Any, kwargs: dict) -> dict:
 _OPERATORS = (OpOverload, OpOverloadPacket)
 
 
-def _record_line(run: _FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any:
+def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any:
     tags = [Tag.RANDOM] if run.random else [] if run.specs is not None else [Tag.HOST]
     names = tuple(k for k, v in kwargs.items() if any(x.spec.requires_grad for x in proxies(v)))
     if names and not tags and recorder.get().environment.grad_enabled():
@@ -192,7 +159,7 @@ def _record_line(run: _FakeRun, func: Callable, args: tuple, kwargs: dict) -> An
         _current_run.reset(token)
 
 
-def _functional(run: _FakeRun, func: Callable, args: tuple, kwargs: dict, inputs: list[Any]) -> list[Any]:
+def _functional(run: FakeRun, func: Callable, args: tuple, kwargs: dict, inputs: list[Any]) -> list[Any]:
     """Record the call on copies of the arguments it writes, and write these back.  Return the new results."""
     out = opaque_symbol(func, "opaque_functional", [Tag.RANDOM] if run.random else [])(run.written, args, **kwargs)
     for i, new in zip(run.written, out, strict=False):
@@ -200,7 +167,7 @@ def _functional(run: _FakeRun, func: Callable, args: tuple, kwargs: dict, inputs
     return list(out[len(run.written) :])
 
 
-def _rebuild_result(run: _FakeRun, outputs: list[Any], inputs: list[Any]) -> Any:
+def _rebuild_result(run: FakeRun, outputs: list[Any], inputs: list[Any]) -> Any:
     """Return the result of the call; a result that is an argument becomes that argument."""
     fresh = iter(outputs)
     skips = not run.written  # a functional line returns new results alone, any other line every tensor
@@ -240,95 +207,13 @@ def check_copies(trace: Trace) -> None:
             raise not_traced(line.symbol.func if opaque_view else line.symbol.path, reason, line.where)
 
 
-# The effects of a call, observed on fake tensors.
+_current_run: ContextVar[FakeRun | None] = ContextVar("current_run", default=None)  # the run by `opaque`, which the meta reuses
 
 
-@dataclass
-class _FakeRun:
-    """One run of a callable on fake tensors."""
-
-    result: Any
-    arguments: dict[int, int]  # id of a fake argument -> its number
-    fakes: list[torch.Tensor]  # kept alive, so that their ids stay valid
-    random: bool
-    written: tuple[int, ...]  # numbers of the arguments it wrote to
-    aliased: bool  # a result shares storage with an argument or another result
-    lazy: bool  # a result has a lazy conjugate or negative bit
-    device: Device | None = None  # of the tensors for which tensors on the meta device stand
-
-    @property
-    def new(self) -> bool:
-        """Whether a returned tensor is not one of the arguments."""
-        return any(id(x) not in self.arguments for x in _tensors(self.result, torch.Tensor))
-
-    @functools.cached_property
-    def specs(self) -> Any:
-        """The result of the meta: tuples of specs, None for other values than tensors."""
-        return _specs_of(self.result, self.device)
-
-
-_current_run: ContextVar[_FakeRun | None] = ContextVar("current_run", default=None)  # the run by `opaque`, which the meta reuses
-
-
-class _EffectObserver(TorchDispatchMode):
-    """Records which arguments the aten operations write to, and whether they draw random numbers."""
-
-    def __init__(self, arguments: list[torch.Tensor]):
-        super().__init__()
-        self.storages = {storage_key(x): i for i, x in enumerate(arguments)}
-        self.written: set[int] = set()
-        self.random = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
-        self.random = self.random or torch.Tag.nondeterministic_seeded in func.tags
-        if func._schema.is_mutable:
-            for i, a in enumerate(func._schema.arguments):
-                if a.alias_info is not None and a.alias_info.is_write:
-                    value = args[i] if i < len(args) else kwargs.get(a.name)
-                    self.written.update(n for x in _tensors(value, torch.Tensor) if (n := self.storages.get(storage_key(x))) is not None)
-        return func(*args, **kwargs)
-
-
-def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> _FakeRun:
-    """Run `func` on fake tensors with the specs in its arguments.  Raises its errors as Dovetail's, of the same type."""
+def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque") -> FakeRun:
+    """Run `func` on fake tensors with the specs in its arguments."""
     run = STAND_INS.get(func, func)
-    run = run if kind == "opaque" else functools.partial(_RUN[kind], run)
-    if has_sizes((args, kwargs)):
-        known = _run_on_sizes(run, func, args, kwargs)
-        if known is not None:
-            return known
-        args, kwargs = tree_map(_pinned, (args, kwargs))
-    quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
-    try:
-        with _fake_mode(), no_torch_function(), torch.no_grad():
-            return _observe(run, func, args, kwargs)
-    except DovetailError:
-        raise
-    except Exception as error:
-        raise _translate_error(error, func) from error
-    finally:
-        _log.disabled = quiet
-
-
-def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> _FakeRun | None:
-    """Run torch's rules on tensors of sizes that are known when the program runs; return None where a rule needs the numbers."""
-    devices = {x.device for x in _tensors((args, kwargs), TensorSpec)}
-    if len(devices) != 1:
-        return None
-    try:
-        with shape_rules(), no_torch_function(), torch.no_grad():
-            return _observe(run, func, args, kwargs, devices.pop())
-    except Exception:  # the call itself may be at fault, which a run on the numbers reports
-        return None
-
-
-def _pinned(x: Any) -> Any:
-    """Return an argument with plain ints for its sizes."""
-    if isinstance(x, TensorSpec):
-        strides = None if x.strides is None else tuple(map(int, x.strides))
-        return replace(x, shape=tuple(map(int, x.shape)), strides=strides)
-    return int(x) if type(x) is Size else x
+    return run_on_fakes(run if kind == "opaque" else functools.partial(_RUN[kind], run), func, args, kwargs)
 
 
 def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
@@ -337,66 +222,7 @@ def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.
         run = _run_on_fakes(func, *tree_map(lambda x: getattr(x, "spec", x), (args, kwargs)))
     except Exception:  # reported when the call is recorded
         return None
-    return tuple([x.dtype for x in _tensors(run.result, torch.Tensor)])
-
-
-def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict, device: Device | None = None) -> _FakeRun:
-    """Run a callable, on tensors of the meta device that stand for tensors on `device` where there is one."""
-    fakes: list[torch.Tensor] = []
-
-    def fake(x: Any) -> Any:
-        if isinstance(x, NumberSpec):
-            why = not_traced(func, "one of its arguments is a number that the program computes; pass a constant or the 0-d tensor")
-            raise ValueDependent(str(why))
-        if not isinstance(x, TensorSpec):
-            return symbolic(x) if type(x) is Size else x
-        fakes.append(
-            meta_tensor(x) if device is not None else torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device))
-        )
-        return fakes[-1]
-
-    args, kwargs = tree_map(fake, (args, kwargs))
-    with _EffectObserver(fakes) as observer:
-        result = run(*args, **kwargs)
-    storages = {storage_key(x) for x in fakes}
-    aliased = lazy = False
-    for x in _tensors(result, torch.Tensor):
-        if x.layout is not torch.strided or x.is_quantized:
-            raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
-        aliased, lazy = aliased or storage_key(x) in storages, lazy or x.is_conj() or x.is_neg()
-        storages.add(storage_key(x))
-    return _FakeRun(result, {id(x): i for i, x in enumerate(fakes)}, fakes, observer.random, tuple(sorted(observer.written)), aliased, lazy, device)
-
-
-@functools.cache
-def _fake_mode() -> Any:
-    return fake_tensor_mode()  # the first one takes a second of imports
-
-
-def _translate_error(error: Exception, func: Callable) -> Exception:
-    """Return an error of a run on fake tensors as the user should see it."""
-    kind = type(error).__name__
-    if kind in _VALUES_DECIDE:
-        return ValueDependent(str(not_traced(func, "its result depends on the values of a tensor; call it outside the compiled function")))
-    if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
-        return not_traced(func, "the shapes of its results are unknown; register them with torch.library.register_fake")
-    if isinstance(error, AssertionError):
-        return InputRuntimeError(str(error))  # some of torch's fake-tensor rules raise this where its kernels raise RuntimeError
-    raised = next((base for base in _RAISED if isinstance(error, base)), None)
-    return error if raised is None else _RAISED[raised](str(error).replace("FakeTensor", "Tensor"))
-
-
-def _specs_of(result: Any, device: Device | None) -> Any:
-    if isinstance(result, torch.Tensor):
-        shape, strides = tuple(map(size_in, result.shape)), tuple(map(size_in, result.stride()))
-        return TensorSpec(shape, dtype_of(result.dtype), device or device_of(result.device), normal_strides(shape, strides))
-    if isinstance(result, (tuple, list)) and _tensors(result, torch.Tensor):
-        return tuple(_specs_of(x, device) for x in result)
-    return None
-
-
-def _tensors(nest: Any, kind: type) -> list[Any]:
-    return [x for x in leaves(nest) if isinstance(x, kind)]
+    return tuple([x.dtype for x in tensors_in(run.result, torch.Tensor)])
 
 
 # Running a call on real tensors, or on fake ones.
@@ -404,7 +230,7 @@ def _tensors(nest: Any, kind: type) -> list[Any]:
 
 def _in_own_storage(result: Any, inputs: Any) -> Any:
     """`result` with each tensor in storage of its own, and not conjugated only when read."""
-    storages = {storage_key(x) for x in _tensors(inputs, torch.Tensor)}
+    storages = {storage_key(x) for x in tensors_in(inputs, torch.Tensor)}
 
     def own(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
@@ -427,23 +253,23 @@ def _with_keywords(func: Callable, names: tuple[str, ...], *args: Any, **kwargs:
 
 
 def _on_copies(func: Callable, written: tuple[int, ...], args: tuple, **kwargs: Any) -> tuple:
-    inputs = _tensors((args, kwargs), torch.Tensor)
+    inputs = tensors_in((args, kwargs), torch.Tensor)
     numbers = iter(range(len(inputs)))
 
     def copied(x: Any) -> Any:
         return x.clone() if isinstance(x, torch.Tensor) and next(numbers) in written else x
 
     args, kwargs = tree_map(copied, (args, kwargs))
-    copies = _tensors((args, kwargs), torch.Tensor)
+    copies = tensors_in((args, kwargs), torch.Tensor)
     result = func(*args, **kwargs)
     copy_ids = {id(x) for x in copies}
-    new = [x for x in _tensors(result, torch.Tensor) if id(x) not in copy_ids]
+    new = [x for x in tensors_in(result, torch.Tensor) if id(x) not in copy_ids]
     return _in_own_storage((*(copies[i] for i in written), *new), inputs)
 
 
 def _vjp_by_autograd(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
     """Return the call once more under autograd, and its cotangents."""
-    numbers, leaf_inputs = iter(range(len(_tensors((args, kwargs), torch.Tensor)))), []
+    numbers, leaf_inputs = iter(range(len(tensors_in((args, kwargs), torch.Tensor)))), []
 
     def watched(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):

@@ -1,0 +1,185 @@
+"""Calls of torch on fake tensors: what they return, which arguments they write to, and whether they draw random numbers."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from dovetail.devices import Device
+from dovetail.errors import (
+    DovetailError,
+    InputIndexError,
+    InputNotImplementedError,
+    InputRuntimeError,
+    InputTypeError,
+    InputValueError,
+    ValueDependent,
+)
+from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
+from dovetail.langs.torch.binding.names import not_traced
+from dovetail.langs.torch.binding.shape_rules import has_sizes, meta_tensor, size_in, symbolic
+from dovetail.prims import NumberSpec, TensorSpec
+from dovetail.prims.sizes import Size
+from dovetail.prims.spec import normal_strides
+from dovetail.torch_internals import FAKE_TENSOR_LOG, TorchDispatchMode, fake_tensor_mode, no_torch_function, shape_rules, storage_key
+from dovetail.trace import leaves, tree_map
+
+_log = logging.getLogger(FAKE_TENSOR_LOG)
+_RAISED = {
+    TypeError: InputTypeError,
+    IndexError: InputIndexError,
+    ValueError: InputValueError,
+    NotImplementedError: InputNotImplementedError,
+    RuntimeError: InputRuntimeError,
+}
+_VALUES_DECIDE = ("DynamicOutputShapeException", "DataDependentOutputException")
+
+
+@dataclass
+class FakeRun:
+    """One run of a callable on fake tensors."""
+
+    result: Any
+    arguments: dict[int, int]  # id of a fake argument -> its number
+    fakes: list[torch.Tensor]  # kept alive, so that their ids stay valid
+    random: bool
+    written: tuple[int, ...]  # numbers of the arguments it wrote to
+    aliased: bool  # a result shares storage with an argument or another result
+    lazy: bool  # a result has a lazy conjugate or negative bit
+    device: Device | None = None  # of the tensors for which tensors on the meta device stand
+
+    @property
+    def new(self) -> bool:
+        """Whether a returned tensor is not one of the arguments."""
+        return any(id(x) not in self.arguments for x in tensors_in(self.result, torch.Tensor))
+
+    @functools.cached_property
+    def specs(self) -> Any:
+        """The result of the meta: tuples of specs, None for other values than tensors."""
+        return _specs_of(self.result, self.device)
+
+
+class _EffectObserver(TorchDispatchMode):
+    """Records which arguments the aten operations write to, and whether they draw random numbers."""
+
+    def __init__(self, arguments: list[torch.Tensor]):
+        super().__init__()
+        self.storages = {storage_key(x): i for i, x in enumerate(arguments)}
+        self.written: set[int] = set()
+        self.random = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        self.random = self.random or torch.Tag.nondeterministic_seeded in func.tags
+        if func._schema.is_mutable:
+            for i, a in enumerate(func._schema.arguments):
+                if a.alias_info is not None and a.alias_info.is_write:
+                    value = args[i] if i < len(args) else kwargs.get(a.name)
+                    self.written.update(n for x in tensors_in(value, torch.Tensor) if (n := self.storages.get(storage_key(x))) is not None)
+        return func(*args, **kwargs)
+
+
+def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun:
+    """Call `run`, which is `func` in one of its modes, on fake tensors with the specs in its arguments.
+
+    Raises its errors as Dovetail's, of the same type.
+    """
+    if has_sizes((args, kwargs)):
+        known = _run_on_sizes(run, func, args, kwargs)
+        if known is not None:
+            return known
+        args, kwargs = tree_map(_pinned, (args, kwargs))
+    quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
+    try:
+        with _fake_mode(), no_torch_function(), torch.no_grad():
+            return _observe(run, func, args, kwargs)
+    except DovetailError:
+        raise
+    except Exception as error:
+        raise _translate_error(error, func) from error
+    finally:
+        _log.disabled = quiet
+
+
+def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun | None:
+    """Run torch's rules on tensors of sizes that are known when the program runs; return None where a rule needs the numbers."""
+    devices = {x.device for x in tensors_in((args, kwargs), TensorSpec)}
+    if len(devices) != 1:
+        return None
+    try:
+        with shape_rules(), no_torch_function(), torch.no_grad():
+            return _observe(run, func, args, kwargs, devices.pop())
+    except Exception:  # the call itself may be at fault, which a run on the numbers reports
+        return None
+
+
+def _pinned(x: Any) -> Any:
+    """Return an argument with plain ints for its sizes."""
+    if isinstance(x, TensorSpec):
+        strides = None if x.strides is None else tuple(map(int, x.strides))
+        return replace(x, shape=tuple(map(int, x.shape)), strides=strides)
+    return int(x) if type(x) is Size else x
+
+
+def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict, device: Device | None = None) -> FakeRun:
+    """Run a callable, on tensors of the meta device that stand for tensors on `device` where there is one."""
+    fakes: list[torch.Tensor] = []
+
+    def fake(x: Any) -> Any:
+        if isinstance(x, NumberSpec):
+            why = not_traced(func, "one of its arguments is a number that the program computes; pass a constant or the 0-d tensor")
+            raise ValueDependent(str(why))
+        if not isinstance(x, TensorSpec):
+            return symbolic(x) if type(x) is Size else x
+        fakes.append(
+            meta_tensor(x) if device is not None else torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device))
+        )
+        return fakes[-1]
+
+    args, kwargs = tree_map(fake, (args, kwargs))
+    with _EffectObserver(fakes) as observer:
+        result = run(*args, **kwargs)
+    storages = {storage_key(x) for x in fakes}
+    aliased = lazy = False
+    for x in tensors_in(result, torch.Tensor):
+        if x.layout is not torch.strided or x.is_quantized:
+            raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
+        aliased, lazy = aliased or storage_key(x) in storages, lazy or x.is_conj() or x.is_neg()
+        storages.add(storage_key(x))
+    return FakeRun(result, {id(x): i for i, x in enumerate(fakes)}, fakes, observer.random, tuple(sorted(observer.written)), aliased, lazy, device)
+
+
+@functools.cache
+def _fake_mode() -> Any:
+    return fake_tensor_mode()  # the first one takes a second of imports
+
+
+def _translate_error(error: Exception, func: Callable) -> Exception:
+    """Return an error of a run on fake tensors as the user should see it."""
+    kind = type(error).__name__
+    if kind in _VALUES_DECIDE:
+        return ValueDependent(str(not_traced(func, "its result depends on the values of a tensor; call it outside the compiled function")))
+    if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
+        return not_traced(func, "the shapes of its results are unknown; register them with torch.library.register_fake")
+    if isinstance(error, AssertionError):
+        return InputRuntimeError(str(error))  # some of torch's fake-tensor rules raise this where its kernels raise RuntimeError
+    raised = next((base for base in _RAISED if isinstance(error, base)), None)
+    return error if raised is None else _RAISED[raised](str(error).replace("FakeTensor", "Tensor"))
+
+
+def _specs_of(result: Any, device: Device | None) -> Any:
+    if isinstance(result, torch.Tensor):
+        shape, strides = tuple(map(size_in, result.shape)), tuple(map(size_in, result.stride()))
+        return TensorSpec(shape, dtype_of(result.dtype), device or device_of(result.device), normal_strides(shape, strides))
+    if isinstance(result, (tuple, list)) and tensors_in(result, torch.Tensor):
+        return tuple(_specs_of(x, device) for x in result)
+    return None
+
+
+def tensors_in(nest: Any, kind: type) -> list[Any]:
+    return [x for x in leaves(nest) if isinstance(x, kind)]
