@@ -266,6 +266,24 @@ def test_14_an_error_of_arithmetic_that_the_program_handles():
     assert graph_of(fn).eager_calls == 0
 
 
+def test_14_a_handler_of_other_errors_needs_no_number():
+    def guarded(x):
+        try:
+            return x * (12 // int(x.sum().item()))
+        except (TypeError, KeyError):
+            return x
+        finally:
+            x.shape  # noqa: B018
+
+    fn = compiled(guarded)
+    for value in (1.0, 2.0, 3.0):
+        x = torch.full((3,), value)
+        assert torch.equal(fn(x), guarded(x))
+    assert graph_of(fn).eager_calls == 0 and fn.cache_info().decisions == 0
+    with pytest.raises(ZeroDivisionError):
+        fn(torch.zeros(3))
+
+
 def test_the_recursion_limit_that_a_program_reads_is_its_own():
     def limited(x):
         return x + sys.getrecursionlimit() if x.sum() > 0 else x
