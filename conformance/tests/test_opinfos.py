@@ -81,6 +81,10 @@ def test_eager_accepts_the_samples_and_the_reference_agrees(info: OpInfo):
         got = info.symbol.callable(*sample.args, **sample.kwargs)
         ran.add(dtype)
         if info.reference is not None:
+            if "conv" in info.name and dtype in LOOSE and expected.numel():
+                # kernels of convolutions that some CPUs have round each of the products that they add up
+                largest = max(float(expected.abs().max()), 1.0)
+                got, expected = got / largest, expected / largest
             message = unlike(got, expected, max(info.tolerance, LOOSE.get(dtype, 0)))
             assert message is None, f"{dtype.name}, {sample}: {message}"
     assert ran == set(accepted(info))

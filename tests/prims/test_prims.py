@@ -80,8 +80,15 @@ def test_values_are_those_of_the_reference(info: OpInfo, dtype: dtypes.DType) ->
         where = f"{info} of {specs_of(sample.args)} {sample.kwargs}"
         for got, want in zip(leaves(out), leaves(expected), strict=True):
             if isinstance(want, Tensor):
+                # kernels of convolutions that some CPUs have round each of the products that they add up
+                largest = float(want.abs().max()) if "convolution" in info.symbol.name and dtype in TOLERANCE and want.numel() else 1.0
                 torch.testing.assert_close(
-                    as_comparable(got), as_comparable(want), rtol=rtol, atol=rtol, equal_nan=True, msg=lambda m, where=where: f"{where}: {m}"
+                    as_comparable(got),
+                    as_comparable(want),
+                    rtol=rtol,
+                    atol=rtol * max(largest, 1.0),
+                    equal_nan=True,
+                    msg=lambda m, where=where: f"{where}: {m}",
                 )
             elif want is not None:
                 assert got == want, where

@@ -113,8 +113,8 @@ def is_mirrored(kind: type) -> bool:
 
 @lru_cache(maxsize=1024)
 def _class_for(name: str, methods: tuple[str, ...], memory: tuple[str, ...] = (), values: tuple[tuple[str, Any], ...] = ()) -> type:
-    made = {method: _forwarded(method) for method in methods}
-    return type(name, (Mirror,), {"__slots__": (), **made, **{part: _memory(part) for part in memory}, **dict(values)})
+    forwards = {method: _forwarded(method) for method in methods}
+    return type(name, (Mirror,), {"__slots__": (), **forwards, **{part: _memory(part) for part in memory}, **dict(values)})
 
 
 def is_sequence(kind: type) -> bool:
