@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from dovetail_conformance.fuzz.attempt import Outcome, Setup, tried
 from dovetail_conformance.fuzz.campaign import Workers, campaign, job_of
 from dovetail_conformance.fuzz.cli import fuzz
 from dovetail_conformance.fuzz.draft import Draft, Input, Step
+from dovetail_conformance.fuzz.drawing import Drawing, Impossible, elements_of
 from dovetail_conformance.fuzz.generator import draft_of
+from dovetail_conformance.fuzz.hunt import crash
 from dovetail_conformance.fuzz.judge import Reference, difference, run
+from dovetail_conformance.fuzz.operations import step
 from dovetail_conformance.fuzz.replay import replay
 from dovetail_conformance.fuzz.shrink import Finding, shrunk
 
@@ -234,7 +238,7 @@ def test_a_process_that_ends_is_a_finding(tmp_path):
     )
     setup = {"executors": [f"{plugin}:ex"], "seed": 1}
     job = job_of(**setup)
-    workers = Workers(setup, job)
+    workers = Workers(setup)
     try:
         done = campaign(job, programs=2, first=3, source=workers)  # the first multiplies, the second does not
     finally:
@@ -244,6 +248,21 @@ def test_a_process_that_ends_is_a_finding(tmp_path):
     assert [each["kind"] for each in done.findings] == ["crash"]
     assert "ended with code 7" in done.findings[0]["message"]
     assert "def program(" in done.findings[0]["script"]
+
+
+def test_a_process_that_ends_while_it_draws_is_a_finding_without_a_program():
+    assert crash(None, 7, "the process crashed with SIGKILL")["program"] == ""
+
+
+def test_what_would_be_too_large_takes_no_memory():
+    d = Drawing(random.Random(0), "float32", False, (1, 16384))
+    row, index = d.new_input(d.shape, "float32"), d.new_input(d.shape, "int64", "index 16384")
+    square = step(d, "{0}[0][{1}.expand(16384, 16384)]", row, index)
+
+    assert elements_of(square, {"x0": row.tensor, "x1": index.tensor}) == 16384**2
+    assert not d.add(square)
+    with pytest.raises(Impossible):
+        d.new_input((16384, 16384), "float32")
 
 
 def test_an_executor_that_ran_nothing_does_not_pass():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -72,18 +71,20 @@ def tried(draft: Draft, setup: Setup, seed: int) -> Outcome:
     """Run a draft on several inputs and compare each result; end with the first that is wrong."""
     with threads(setup.threads), calm(), dovetail.use(trial="off"):  # a trial would put the reference's result in place of a wrong one
         try:
-            references = [Reference(draft, seed + k) for k in range(CALLS)]
-            _ = references[0].eager
+            reference = Reference(draft, seed)
+            _ = reference.eager
         except Exception as error:
             return Outcome("invalid", Fault("invalid", whole(error)))
-        return _compared(draft, setup, references)
+        return _compared(draft, setup, reference)
 
 
-def _compared(draft: Draft, setup: Setup, references: Sequence[Reference]) -> Outcome:
+def _compared(draft: Draft, setup: Setup, reference: Reference) -> Outcome:
     function = dovetail.jit(draft.function(), executors=list(setup.executors))
     outcome = Outcome("right")
     inputs: list[Any] = []
-    for call, reference in enumerate([*references, *[references[-1]] * setup.repeats]):
+    for call in range(CALLS + setup.repeats):
+        if 0 < call < CALLS:
+            reference = Reference(draft, reference.seed + 1)  # the last one is dropped, and what it computed with it
         new_inputs = draft.make_inputs(reference.seed)
         inputs = list(refill(inputs, new_inputs)) if call == 1 else new_inputs
         try:

@@ -92,7 +92,6 @@ class Workers:
     """Processes that run programs, one at a time; one that ends or says nothing for long is replaced."""
 
     setup: dict[str, Any]  # of `job_of`
-    job: Job
     patience: float = PATIENCE
     process: Process | None = None
     done: int = 0
@@ -112,7 +111,7 @@ class Workers:
                 return
         hung = monotonic() >= until
         self.close(kill=hung)
-        yield {"finding": suspect or crash(self.job, number, f"the process was stopped after {self.patience:g} seconds" if hung else self.message)}
+        yield {"finding": crash(suspect, number, f"the process was stopped after {self.patience:g} seconds" if hung else self.message)}
         yield {"end": {"programs": 1, "ran": 1}}
 
     message = ""

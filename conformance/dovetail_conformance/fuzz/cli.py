@@ -50,7 +50,7 @@ def fuzz(name: str, minutes: float | None, programs: int | None, seed: int | Non
     click.echo(f"seed {seed}")
     with plain_errors(errors=(DovetailError, ValueError)):
         job = job_of(**setup)
-    workers = None if rest["in_process"] else Workers(setup, job)
+    workers = None if rest["in_process"] else Workers(setup)
     try:
         with _bar(name, rest["save"], seed, minutes, programs) as report:
             done = campaign(job, programs, minutes, first, report, workers, rest["fail_fast"])

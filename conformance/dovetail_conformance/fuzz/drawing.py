@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -119,7 +120,9 @@ class Drawing:
         return self.pick(lambda value: value.real and (value.exact or not self.grad or value.tensor.numel() <= KINKED))
 
     def new_input(self, shape: Sequence[int], dtype: str, values: str = "", layout: str | None = None) -> Value:
-        """Add an input."""
+        """Add an input; Impossible where it would be larger than what a step may give."""
+        if prod(shape) > LARGEST:
+            raise Impossible
         if layout is None:
             odds = {name: weight for name, weight in LAYOUT_ODDS.items() if self._fits(name, shape)}
             layout = self.rng.choices([*odds], [*odds.values()])[0]
@@ -180,6 +183,8 @@ class Drawing:
         if step.writes and not self._writable(operands[0]):
             return False
         env = {value.name: value.tensor for value in self.values}
+        if elements_of(step, env) > LARGEST:
+            return False
         if step.kinks and rounded and self.grad and close_to_kink(step, env):
             return False
         before = operands[0].tensor.clone() if step.writes else None
@@ -226,6 +231,14 @@ class Drawing:
         results = [name for name in computed if name not in read or self.maybe(0.1)]
         grad = self.grad and any(x.grad for x in self.inputs)
         return Draft(tuple(self.inputs), tuple(self.steps), tuple(results), grad).live()
+
+
+def elements_of(step: Step, env: dict[str, Any]) -> int:
+    """Return how many elements the result of a step has, without memory for them; 0 where that depends on values."""
+    with suppress(Exception), torch.no_grad():
+        run_step(step, {name: env[name].detach().to("meta") for name in step.operands}, shapes := {})
+        return shapes[step.result].numel()
+    return 0
 
 
 def _broadcasts(shape: Sequence[int], other: Sequence[int]) -> bool:

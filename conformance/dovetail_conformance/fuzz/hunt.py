@@ -12,6 +12,7 @@ from dovetail_conformance.fuzz.generator import draft_of
 from dovetail_conformance.fuzz.replay import replay
 from dovetail_conformance.fuzz.shrink import Finding, shrunk
 
+ENDED = "the process that ran it ended"
 SHRINKING = 150  # programs that are tried to make a wrong one smaller
 
 
@@ -48,8 +49,9 @@ class Counts:
 
 
 def events(job: Job, number: int) -> Iterator[dict[str, Any]]:
-    """Run a program.  Yield what is wrong with it as it was drawn ("suspect"), as it was shrunk ("finding"), and what was done ("end")."""
+    """Run a program.  Yield what may be wrong with it as it was drawn ("suspect"), as it was shrunk ("finding"), and what was done ("end")."""
     draft, seed = draft_of(job.seed, number, job.dtypes), job.data_seed(number)
+    yield {"suspect": {**report(Finding(draft, job.setup, seed, Fault("error", ENDED)), job, number), "kind": "crash"}}
     outcome = tried(draft, job.setup, seed)
     if outcome.state == "wrong" and outcome.fault is not None:
         finding = Finding(draft, job.setup, seed, outcome.fault)
@@ -81,8 +83,11 @@ def report(finding: Finding, job: Job, number: int) -> dict[str, Any]:
     }
 
 
-def crash(job: Job, number: int, message: str) -> dict[str, Any]:
-    """Return a program that ended the process, as a finding."""
-    draft = draft_of(job.seed, number, job.dtypes)
-    finding = Finding(draft, job.setup, job.data_seed(number), Fault("error", message))
-    return {**report(finding, job, number), "kind": "crash"}
+def crash(suspect: dict[str, Any] | None, number: int, message: str) -> dict[str, Any]:
+    """Return the program whose process ended with `message`, as a finding; `suspect` is what was known of it."""
+    if suspect is None:
+        return {"number": number, "kind": "crash", "message": message, "structure": f"drawing: {message[:90]}", "program": "", "script": ""}
+    if suspect["kind"] != "crash":
+        return suspect
+    comment = "".join(f"# {line}\n" for line in message.splitlines())
+    return {**suspect, "message": message, "structure": suspect["program"], "script": comment + suspect["script"]}

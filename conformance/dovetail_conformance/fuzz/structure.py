@@ -144,9 +144,10 @@ def scatter(d: Drawing) -> Step:
     kind = d.choice(("index_add", "scatter_add", "index_put", "index_copy", "new", "scatter", "scatter_value"))
     if kind in ("index_add", "index_put", "new"):
         index = d.index(rows)
-        source = d.other(Value("", value.tensor[:1].expand(*index.shape, *value.shape[1:]) if index.dim == 1 else value.tensor[index.tensor]))
-        if source.shape != (*index.shape, *value.shape[1:]):
-            source = d.new_input((*index.shape, *value.shape[1:]), dtype)
+        shape = (*index.shape, *value.shape[1:])
+        source = d.other(Value("", value.tensor.new_empty(()).expand(shape)))
+        if source.shape != shape:
+            source = d.new_input(shape, dtype)
         if kind == "index_add" and index.dim == 1:
             return step(d, "{0}.index_add(0, {1}, {2})", value, index, source, accumulates=True)
         base = "torch.zeros_like({0})" if kind == "new" else "{0}"
