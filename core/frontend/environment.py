@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dovetail import prims
 from dovetail.dtypes import DType, bfloat16
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.executors import dispatch, resolve_executors
@@ -35,7 +34,7 @@ from dovetail.langs.torch import (
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import any_autocast, no_torch_function, torch_function
 from dovetail.trace import Environment, Proxy, Trace, constant_lines, is_proxy, leaves, recording, to_callable, tree_map, user_line
-from dovetail.trace.aliases import root_of, views_in
+from dovetail.trace.aliases import root_of, tracked_views
 
 _PLAIN = {int, float, bool, str, type(None), complex}
 
@@ -69,9 +68,7 @@ class TorchEnvironment(Environment):
         return not torch.is_inference_mode_enabled()
 
     def give_history(self, p: Proxy, trace: Trace) -> None:
-        views = {
-            v.out: v.args[0] for lines in (*trace.enclosing, trace.lines) for line in lines for v in views_in(line) if v.symbol is not prims.detach
-        }
+        views = tracked_views([line for lines in (*trace.enclosing, trace.lines) for line in lines])
         root = root_of(p, views)
         for each in (root, *views):
             if root_of(each, views) is root:

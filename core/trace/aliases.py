@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from dovetail import prims
 from dovetail.prims import Tag
 from dovetail.trace.ir import BoundSymbol, Trace
 from dovetail.trace.proxies import Proxy
@@ -21,6 +22,11 @@ def views_in(line: BoundSymbol) -> Iterator[BoundSymbol]:
 def view_bases(lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
     """Map each view to what it is a view of, seen through regions and composites."""
     return {view.out: view.args[0] for line in lines for view in views_in(line)}
+
+
+def tracked_views(lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
+    """Map each view that shares the autograd history of what it is a view of to that: all but `detach`."""
+    return {view.out: view.args[0] for line in lines for view in views_in(line) if view.symbol is not prims.detach}
 
 
 def root_of(p: Proxy, bases: Mapping[Proxy, Proxy]) -> Proxy:

@@ -87,3 +87,26 @@ def test_a_graph_that_is_freed_takes_no_other_with_it():
         a, g = call(torch.ones(3), torch.ones(3), w)
         results.append((a, g, torch.autograd.grad(a.sin().sum(), w)))
     torch.testing.assert_close(results[1], results[0])
+
+
+def test_what_a_freed_graph_is_written_into_is_freed_too():
+    def step(x, w):
+        h, c = x * w, x * 0.5
+        view, kept = c[1:], x * 2
+        h.sum().backward()
+        c.add_(h)
+        with torch.no_grad():
+            kept.add_(h)
+            w.mul_(h.sum())
+        return c, view, kept, w * 2
+
+    results = []
+    for call in (step, dovetail.jit(step, executors=["torch"])):
+        w = torch.full((3,), 2.0, requires_grad=True)
+        c, view, kept, doubled = call(torch.ones(3), w)
+        assert (c.requires_grad, view.requires_grad, kept.requires_grad) == (True, True, False)
+        for freed in (c, view):
+            with pytest.raises(RuntimeError, match="a second time"):
+                freed.sum().backward()
+        results.append((c, kept, doubled, torch.autograd.grad(doubled.sum(), w)))
+    torch.testing.assert_close(results[1], results[0])

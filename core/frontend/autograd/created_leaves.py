@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.langs.torch import LANGUAGE
 from dovetail.torch_internals import unreached_leaf
-from dovetail.trace import Proxy, TensorProxy, Trace, requires_grad, user_line
-from dovetail.trace.aliases import root_of, view_bases
+from dovetail.trace import Proxy, TensorProxy, Trace, prims_of, requires_grad, user_line
+from dovetail.trace.aliases import root_of, tracked_views
 
 if TYPE_CHECKING:
     from dovetail.frontend.autograd.traced_autograd import TracedAutograd
@@ -30,14 +31,16 @@ def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad:
 
 def computed_from(trace: Trace, leaves: Collection[Proxy]) -> set[Proxy]:
     """Return the values with a history that leads to one of `leaves`, these included; in doubt, one value more."""
-    bases, reached = view_bases(trace.lines), set(leaves)
-    for line in trace.lines if reached else ():
+    if not leaves:
+        return set()
+    bases, reached = tracked_views(trace.lines), set(leaves)
+    for line in trace.lines:
         if reached.isdisjoint(line.reads):
             continue
         reached.update(filter(requires_grad, line.writes))
-        if line.mutates and line.reads:
-            root = root_of(line.reads[0], bases)
-            reached.update([p for p in {*bases, root, line.reads[0]} if root_of(p, bases) is root])
+        if line.mutates:  # a write with grad mode off goes to a detached view
+            roots = {root_of(inner.args[0], bases) for inner in prims_of([line]) if inner.symbol is prims.copy_}
+            reached.update([p for p in {*bases, *roots} if requires_grad(p) and root_of(p, bases) in roots])
     return reached
 
 
@@ -46,7 +49,7 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
 
     Raises EagerCall where a leaf is a result beside what is computed from it: its gradient would not arrive.
     """
-    freed = computed_from(trace, autograd.spent) if autograd.spent else set()
+    freed = computed_from(trace, autograd.spent)
     returned = [p for p in results if p in autograd.leaves]
     dependent = [p for p in results if p not in autograd.leaves and requires_grad(p) and p not in freed]
     if returned and not computed_from(trace, returned).isdisjoint(dependent):
@@ -67,7 +70,7 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
 def check_hooks_left(trace: Trace, autograd: TracedAutograd, results: Collection[Proxy]) -> None:
     """Raise EagerCall where a backward() outside would run hooks of the program, or keep the gradient of a value that is no leaf."""
     hooked = [p for p in (*autograd.hooks, *autograd.after) if autograd.hooks.get(p) or autograd.after.get(p)]
-    freed = computed_from(trace, autograd.spent) if autograd.spent else set()
+    freed = computed_from(trace, autograd.spent)
     followed = {p for p in results if requires_grad(p) and p not in freed}
     if not computed_from(trace, {*hooked, *autograd.retained} - freed).isdisjoint(followed):
         raise EagerCall(

@@ -10,6 +10,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import Unsupported, require
+from dovetail.frontend.autograd.created_leaves import computed_from
 from dovetail.frontend.autograd.recorded_backward import Request, record_gradients
 from dovetail.langs.torch import LANGUAGE
 from dovetail.prims import recorder as current_recorder
@@ -331,10 +332,7 @@ ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
 
 def without_graph(trace: Trace, spent: Collection[Proxy], build: Callable[..., Any]) -> Callable[..., Any]:
     """Return `build`, given results whose graph was freed with a history that raises when it is differentiated."""
-    freed = set(spent)
-    for line in trace.lines if freed else ():
-        if not freed.isdisjoint(line.reads):
-            freed.update(filter(requires_grad, line.writes))
+    freed = computed_from(trace, spent)
     places = [i for i, p in enumerate(trace.outputs) if p in freed and requires_grad(p)]
     if not places:
         return build
