@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import json
+import math
 import sys
 import warnings
 
@@ -194,6 +198,47 @@ def test_28_numbers_that_a_percent_sign_writes():
     assert len(fn._cache.entries) == 1 and fn._cache.entries[0].graph is None
 
 
+@dataclasses.dataclass
+class Record:
+    loss: float
+    step: int
+
+
+class Named:
+    def __init__(self, value):
+        self.value = value
+
+    def __str__(self):
+        return f"<{self.value:.2f}>"
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+def test_28_numbers_that_objects_and_json_write():
+    def written(x):
+        a, b = x.tolist()
+        record, named, pair = Record(a, 1), Named(b), Pair(a, b)
+        texts = str(record), f"{record!r}", f"{named}", "{}".format(named), "%s|%r" % (named, record), repr(pair), "%s" % (pair,)  # noqa: UP031, UP032
+        return *texts, f"{pair}", "%s %.2f" % pair, float.__repr__(a), int.__repr__(int(b)), json.dumps({"a": [a, b], "b": int(a)})  # noqa: UP031
+
+    fn = compiled(written)
+    for values in ([1.5, -2.0], [-1.5, 3.0], [0.25, 1e30], [7.0, 8.5]):
+        assert fn(torch.tensor(values)) == written(torch.tensor(values))
+    assert graph_of(fn).eager_calls == 0 and fn.cache_info().decisions == 2  # whether each float is finite
+
+
+def test_28_long_lists_of_numbers_are_outcomes():
+    def chosen(x):
+        ids = x.tolist()
+        return x + 1 if sum(ids) > 50 else x, ids
+
+    fn = compiled(chosen)
+    for shift in (0, 1, 0, 1, 1):
+        agrees(fn, chosen, torch.arange(100) % 2 * shift)
+    assert graph_of(fn).eager_calls == 0 and graph_of(fn).decisions[0].problem is None
+
+
 def test_28_sets_indices_and_joined_text_of_the_numbers_of_a_tensor():
     def used(x, n):
         values = x.tolist()
@@ -263,6 +308,26 @@ def test_14_an_error_of_arithmetic_that_the_program_handles():
     fn = compiled(handled)
     for values in ([1, 0], [2, 3], [0, 0], [1, 0]):
         assert fn(torch.tensor(values)) == handled(torch.tensor(values))
+    assert graph_of(fn).eager_calls == 0
+
+
+def test_14_floats_whose_errors_the_program_handles():
+    def handled(x):
+        try:
+            perplexity = math.exp(x.sum().item())
+        except OverflowError:
+            perplexity = float("inf")
+        parts = [perplexity]
+        for i in range(2):
+            try:
+                parts += [math.log(x[i].item()), *divmod(7, x[i].item()), int(x[i].item())]
+            except (ValueError, ZeroDivisionError) as error:
+                parts.append(type(error).__name__)
+        return parts
+
+    fn = compiled(handled)
+    for values in ([1.5, 2.0], [2.5, 0.0], [-1.0, 3.0], [400.0, 400.0], [0.5, 0.25], [1.5, 7.0], [1.25, 9.0]):
+        assert repr(fn(torch.tensor(values))) == repr(handled(torch.tensor(values)))
     assert graph_of(fn).eager_calls == 0
 
 

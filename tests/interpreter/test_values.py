@@ -37,7 +37,7 @@ ASKED = [
     *("TABLE.get((n.item(), 1))", "{3: 1}.setdefault(n.item(), 2)", "{1, 3} - {n.item()}", "n.item() in [3]"),
     *("max(n.item(), 2)", "min(r.item(), 1.0)", "sorted([n.item(), 2])"),
     *("[v for v in [1, 2] if v < n.item()]", "math.sqrt(r.item())", "math.floor(r)", "math.isclose(r.item(), 2.5)"),
-    *("divmod(n.item(), 2)", "hex(n.item())", "chr(n.item())", "json.dumps([n.item()])"),
+    *("hex(n.item())", "chr(n.item())", "json.dumps([r.item()])"),
     *("x * 0.5 ** n.item()", "all(x > 0)", "any(x[0] > 0)", "max(x[0])", "3.0 in x"),
 ]
 RIGHT = [
@@ -47,7 +47,12 @@ RIGHT = [
     *("dict([('n', n.item())])", "[v.item() for v in x[0]]", "x[x[:, 0].argmax()]", "(lambda k=n.item(): x * k)()"),
     *("int(n)", "float(r)", "float(n.item())", "sum([n.item(), 1])", "2 - n.item()", "n.item() // 2 % 3", "round(r.item(), 1)"),
     *("x * (n.item() + 1)", "x * -n.item()", "x * abs(r.item())", "n.item() / 4 + r.item() * 2 - 1"),
-    *("x / x.norm().item()", "x if isinstance(n.item(), int) else -x", "F.pad(x, (1, 0), value=r.item())"),
+    *(
+        "divmod(n.item(), 2)",
+        "x / x.norm().item()",
+        "x if isinstance(n.item(), int) else -x",
+        "F.pad(x, (1, 0), value=r.item())",
+    ),
 ]
 WRITTEN = [
     *(
@@ -59,6 +64,7 @@ WRITTEN = [
         "str([n.item()])",
         "'%d' % n.item()",
         "'|'.join(['a', f'{n}'])",
+        "json.dumps([n.item()])",
     ),
     *("[f'{r:.1f}' + '!', {'n': f'{n:03}'}]", "isinstance(f'{n}', str)", "format(r, '.3f')", "f'{n.item() * 2}' + f'{r}'"),
 ]

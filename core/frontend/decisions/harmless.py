@@ -24,10 +24,11 @@ from dovetail.frontend.interpreter.tracking.containers import Containers
 from dovetail.frontend.interpreter.tracking.lookasides import TABLE
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.world import OPCODES, World
-from dovetail.frontend.recording import nn_module_tracing
+from dovetail.frontend.recording import host_numbers, nn_module_tracing
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
+from dovetail.langs.torch import LANGUAGE
 from dovetail.trace import TensorProxy
 
 _HANDLERS = (
@@ -70,11 +71,13 @@ _FUNCTIONS: tuple[Any, ...] = (
         TorchRecorder._python,
         TrackedEnvironment.value,
         TrackedEnvironment.call,
+        TrackedEnvironment.listed,
     ),
+    *(host_numbers.computed, host_numbers.applied, host_numbers.converted, TorchRecorder.converted),
     *(TorchEnvironment.attribute, *_nested(TorchEnvironment.attribute)),
     *(TracedAutograd.create_leaf, TracedAutograd.set_requires_grad, TracedAutograd.require_gradient, traced_autograd._requires_grad_),
     *(TracedAutograd.backward, TracedAutograd.grad, TracedAutograd._gradients, traced_autograd._backward),
-    *(TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
+    *(LANGUAGE["tolist"], TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
     *[handler for opcodes in OPCODES.values() for name in _HANDLERS if (handler := getattr(opcodes, name, None))],
 )
 HARMLESS: frozenset[CodeType] = frozenset([f if isinstance(f, CodeType) else f.__code__ for f in _FUNCTIONS])

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from dovetail.frontend.recording.checkpoint import Checkpoint
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment, drawn_value
 from dovetail.langs.torch import SymbolicInt, spec_of
 from dovetail.prims import TensorSpec, recorder
+from dovetail.prims.host import ARITHMETIC
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail.prims.spec import strides_in_order
 from dovetail.torch_internals import any_autocast, no_torch_function
@@ -32,7 +34,8 @@ _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for 
 _SIGNS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
 _ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
-_FEW = 2  # outcomes of a float, which rarely repeats
+_FEW = 2  # outcomes of a float, and of text that one is written into, which rarely repeat
+_WIDTH = 80  # of an outcome in messages
 
 
 class Outcome(tuple):
@@ -96,7 +99,7 @@ class Outcome(tuple):
         """Return the outcome for messages."""
         if self.sizes and self.many is None:
             return f"{SMALLEST} or more"
-        return repr(self.value) if self.many is None else ", ".join([f"[{', '.join(map(str, shape))}]" for shape, *_ in self])
+        return shorten(repr(self.value), _WIDTH) if self.many is None else ", ".join([f"[{', '.join(map(str, shape))}]" for shape, *_ in self])
 
     def specs(self, symbols: Sequence[Size] = ()) -> list[TensorSpec]:
         """Return the specs of the tensors, with `symbols` for the sizes that are some."""
@@ -227,7 +230,7 @@ class Requester(Machinery):
     def number(self, number: Proxy) -> Any:
         """Return the value of a number of the program."""
         if number not in self.numbers:
-            most = _FEW if number.spec.kind in ("float", "complex") else None
+            most = _FEW if number.spec.kind in ("float", "complex", "str") else None
             outcome, _ = self.decide(Request("a number", VALUE, [number], _number, most))
             self.numbers[number] = outcome.value
         return self.numbers[number]
@@ -338,7 +341,7 @@ class Requester(Machinery):
         """Remember that a call between two segments draws from the generators of these devices; None is the default device."""
 
     def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
-        """Call an operation with a result whose shape depends on values: it runs by itself between two segments."""
+        """Call an operation with a result whose shape depends on values, or that is no tensor: it runs by itself between two segments."""
         arguments = mapped(_as_number, (tuple(args), dict(kwargs)))
         reads, template = template_of(arguments)
         grad, call = torch.is_grad_enabled(), caller(function, template, len(reads))
@@ -354,7 +357,8 @@ class Requester(Machinery):
                 return Outcome.of_results(call(*real), dims)
 
         mark = Same(function), grad, moving, frozen(template)
-        outcome, arriving = self.decide(Request(f"the result of {name}", mark, reads, step, place=place))
+        most = _FEW if function is torch.Tensor.tolist and args[0].spec.dtype.inexact else None
+        outcome, arriving = self.decide(Request(f"the result of {name}", mark, reads, step, most, place=place))
         if outcome.many is None:
             return mapped(lambda x: x, outcome.value)  # the program may write to a list
         symbols = self.symbols(place, outcome.sizes)
@@ -365,6 +369,27 @@ class Requester(Machinery):
         if not outcome.many:
             return results[0]
         return outcome.many(*results) if hasattr(outcome.many, "_make") else outcome.many(results)
+
+    def arithmetic(self, *numbers: Any, op: str) -> NumberProxy:
+        """Return what Python computes of numbers where the program may handle the error that it raises: which error, or none, is the outcome."""
+        reads, template = template_of(numbers)
+        call = caller(ARITHMETIC[op][1], (template, {}), len(reads))
+
+        def step(*real: Any) -> tuple[Any, tuple]:
+            try:
+                return True, (call(*real),)
+            except (ArithmeticError, ValueError) as error:
+                return Outcome.of_value((type(error), error.args)), ()
+
+        what = f"the result of {op.removeprefix('math.')}"
+        outcome, arriving = self.decide(Request(what, ("arithmetic", op, frozen(template)), reads, step))
+        if outcome is not True:
+            kind, args = outcome.value
+            raise kind(*args)
+        kinds = [x.spec if isinstance(x, NumberProxy) else x for x in numbers]
+        number = NumberProxy(f"n{next(self.trace.names)}", prims.arithmetic.meta(*kinds, op=op))
+        arriving[number] = len(arriving)
+        return number
 
     def moving(self, place: Place) -> Moving:
         """Return which sizes of the results of an operation are symbols."""

@@ -356,6 +356,8 @@ class Protocols(World):
         method = self.first_method(value, _CONVERSIONS[conversion]) if conversion else None
         if method is not None:
             text = self.call_function(method, [value], {})
+            if self.is_text(text):
+                return self.format(text, 0, spec)
             if isinstance(text, str):
                 value, conversion = text, 3 if conversion == 3 and not text.isascii() else 0
         elif not conversion and spec is not None:

@@ -229,6 +229,10 @@ class World:
             value = (str, repr, ascii)[conversion - 1](value)
         return value if spec is None else format(value, spec)
 
+    def is_text(self, value: Any) -> bool:
+        """Return whether a value that is no str stands for text."""
+        return False
+
     def join_text(self, parts: list[Any]) -> Any:
         """Return the parts of an f-string as one."""
         return "".join(parts)

@@ -32,27 +32,26 @@ def is_text(value: Any) -> bool:
 
 
 Known = Mapping[Any, Any]  # numbers of the program whose values it has used already
+Raising = Callable[..., NumberProxy] | None  # records arithmetic that may raise; None where its result has to be known
 
 
-def computed(number: NumberProxy, question: str, others: tuple, *, known: Known, restarts: bool) -> Any:
-    """Return `number.question(*others)` as a line of the program; None where that takes its value.
-
-    `restarts` says that a call in which the line raises starts again in eager mode.
-    """
+def computed(number: NumberProxy, question: str, others: tuple, *, known: Known, raising: Raising) -> Any:
+    """Return `number.question(*others)` as a number of the program; None where that takes its value."""
     if recorder.get().depth:
         return None
     op, operands = _read(question, number, others)
     operands = tuple([known.get(x, x) if type(x) is NumberProxy else x for x in operands])
     if not any([type(x) is NumberProxy for x in operands]):
         return None
-    if op == "pow" and restarts and len(operands) == 2 and are_real(operands) and "float" in map(_kind, operands):
-        return prims.arithmetic(*operands, op="power") if _is_real_power(*operands) else None
+    if op == "pow" and raising is not None and len(operands) == 2 and are_real(operands) and "float" in map(_kind, operands):
+        return raising(*operands, op="power") if _is_real_power(*operands) else None
     if is_text(number):
         joins = op == "add" and all([type(x) is str or is_text(x) for x in operands])
         return prims.join_text(*operands) if joins else None
     if op is None or not are_real(operands):
         return None
-    return prims.arithmetic(*operands, op=op) if _is_safe(op, operands, restarts) else None
+    record = _recording(op, operands, raising)
+    return None if record is None else record(*operands, op=op)
 
 
 def _read(question: str, number: NumberProxy, others: tuple) -> tuple[str | None, tuple]:
@@ -82,43 +81,43 @@ def _is_real_power(base: Any, exponent: Any) -> bool:
     return bool(base >= 0)
 
 
-def _divided(operands: tuple) -> tuple[NumberProxy, NumberProxy]:
-    return prims.arithmetic(*operands, op="floordiv"), prims.arithmetic(*operands, op="mod")
-
-
-def applied(function: Callable, numbers: Sequence[Any], *, known: Known, restarts: bool) -> Any:
-    """Return what a function of the module `math` gives, as a line of the program; None where that takes values."""
+def applied(function: Callable, numbers: Sequence[Any], *, known: Known, raising: Raising) -> Any:
+    """Return what `divmod` or a function of the module `math` gives, as numbers of the program; None where that takes values."""
     numbers = [known.get(x, x) if type(x) is NumberProxy else x for x in numbers]
-    if not restarts or recorder.get().depth or not are_real(numbers) or not any([type(x) is NumberProxy for x in numbers]):
+    if recorder.get().depth or not are_real(numbers) or not any([type(x) is NumberProxy for x in numbers]):
         return None
     if function is divmod:
-        return _divided(tuple(numbers)) if len(numbers) == 2 and _is_safe("mod", tuple(numbers), restarts) else None
+        record = _recording("mod", numbers, raising) if len(numbers) == 2 else None
+        return None if record is None else (record(*numbers, op="floordiv"), record(*numbers, op="mod"))
     if ARITHMETIC[FUNCTIONS[function]][0].count("{}") != len(numbers):
         return None
-    return prims.arithmetic(*numbers, op=FUNCTIONS[function])
+    return None if raising is None else raising(*numbers, op=FUNCTIONS[function])
 
 
-def _is_safe(op: str, operands: tuple, restarts: bool) -> bool:
-    """Return whether Python computes an operation without raising, with a result whose type is known."""
+def _recording(op: str, operands: Sequence[Any], raising: Raising) -> Raising:
+    """Return what records an operation; None where the type of its result is unknown."""
     last = operands[-1]
     if len(operands) == 1 and op not in _UNARY:
-        return restarts
+        return raising
     if op in _DIVISIONS:
-        return restarts if is_number(last) else last != 0
+        return raising if is_number(last) else prims.arithmetic if last != 0 else None
     if op == "pow":
-        return restarts and len(operands) == 2 and type(last) is int and 0 <= last <= _LARGEST
-    return op != "round" or (type(last) is int and _kind(operands[0]) == "float")
+        return raising if len(operands) == 2 and type(last) is int and 0 <= last <= _LARGEST else None
+    return prims.arithmetic if op != "round" or (type(last) is int and _kind(operands[0]) == "float") else None
 
 
 def _kind(x: Any) -> str:
     return x.spec.kind if type(x) is NumberProxy else type(x).__name__
 
 
-def converted(number: NumberProxy, kind: type, *, known: Known, restarts: bool) -> NumberProxy | None:
-    """Return int(number) or float(number) as a number of the program; None where that takes its value, or may raise and nothing `restarts`."""
-    if recorder.get().depth or number in known or not is_number(number) or (kind is int and number.spec.kind == "float" and not restarts):
+def converted(number: NumberProxy, kind: type, *, known: Known, raising: Raising) -> NumberProxy | None:
+    """Return int(number) or float(number) as a number of the program; None where that takes its value."""
+    if recorder.get().depth or number in known or not is_number(number):
         return None
-    return number if _TYPES[number.spec.kind] is kind else prims.arithmetic(number, op=kind.__name__)
+    if _TYPES[number.spec.kind] is kind:
+        return number
+    record = raising if kind is int and number.spec.kind == "float" else prims.arithmetic
+    return None if record is None else record(number, op=kind.__name__)
 
 
 def formatted(number: NumberProxy, form: str, *, known: Known) -> NumberProxy | None:

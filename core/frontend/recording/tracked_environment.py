@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
@@ -84,7 +85,7 @@ class TrackedEnvironment(TorchEnvironment):
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         if type(proxy) is NumberProxy and self.language is LANGUAGE:
-            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, restarts=self.raises_late)
+            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, raising=self.raising)
             if number is not None:
                 return number
         if self.session is None or self.parsing:
@@ -97,9 +98,11 @@ class TrackedEnvironment(TorchEnvironment):
         return self.session is not None and self.session.restarts
 
     @property
-    def raises_late(self) -> bool:
-        """Whether a line of the program may raise where Python would."""
-        return self.session is not None and self.session.raises_late
+    def raising(self) -> Callable[..., NumberProxy] | None:
+        """What records arithmetic that may raise: as a line, or as a decision where the program handles the error; None where neither can be."""
+        if self.session is None or not self.session.is_open:
+            return None
+        return prims.arithmetic if self.session.raises_late else self.session.arithmetic
 
     @property
     def known_numbers(self) -> Mapping[Proxy, Any]:

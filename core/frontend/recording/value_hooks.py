@@ -6,6 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable
+from types import MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
+_SPELLINGS = ("__repr__", "__str__")
 _PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite, math.isclose})
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 
@@ -102,15 +104,19 @@ class ValueHooks(ArrayHooks):
 
     def with_values(self, call: Callable, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         session = self.environment.session
-        if session is None:
-            return call(function, args, kwargs, frame)
-        if function in _PREDICATES and session.is_open and host_numbers.are_real((*args, *kwargs.values())):
+        is_open = session is not None and session.is_open
+        if type(function) in (WrapperDescriptorType, MethodDescriptorType) and self.is_number(args[0]):  # as float.__repr__(n)
+            text = self.text(args[0], "") if function.__name__ in _SPELLINGS else NULL
+            return text if text is not NULL else call(function, [self.concrete(args[0]), *args[1:]], kwargs, frame)
+        if is_open and function in _PREDICATES and host_numbers.are_real((*args, *kwargs.values())):
             return session.holds(function, args, kwargs)
-        if (function is divmod or function in host_numbers.FUNCTIONS) and session.is_open and not kwargs:
-            numbers = [self.converted(x, float) if isinstance(x, TensorProxy) else x for x in args]
-            result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, restarts=self.environment.raises_late)
+        if (function is divmod or function in host_numbers.FUNCTIONS) and not kwargs:
+            numbers = [self.converted(x, float) if is_open and isinstance(x, TensorProxy) else x for x in args]
+            result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, raising=self.environment.raising)
             if result is not None:
                 return result
+        if session is None:
+            return call(function, args, kwargs, frame)
         return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
 
     def sized(self, operands: tuple) -> tuple:
@@ -148,14 +154,14 @@ class ValueHooks(ArrayHooks):
         if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
             return NULL
         if isinstance(value, TensorProxy):
-            rounds = kind is int and value.spec.dtype.kind == "float" and not self.environment.raises_late
+            rounds = kind is int and value.spec.dtype.kind == "float" and self.environment.raising is None
             unlike = value in self.floats or value.spec.numel != 1 or rounds
             if unlike or self.class_of(value) is not torch.Tensor:
                 return NULL
             value = value.item()
             if not isinstance(value, Proxy):
                 return kind(value)
-        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, restarts=self.environment.raises_late)
+        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, raising=self.environment.raising)
         return NULL if number is None else number
 
     def concrete(self, number: Any) -> Any:

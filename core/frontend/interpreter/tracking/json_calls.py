@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from json.encoder import _make_iterencode
 from json.scanner import c_make_scanner, py_make_scanner
+from math import isfinite
 from types import FunctionType
 from typing import Any
 
@@ -18,8 +19,9 @@ def encoder_of(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, An
     markers, default, encoder, indent, key_separator, item_separator, sort_keys, skipkeys, allow_nan = args
 
     def float_text(value: float) -> str:
-        if value == value and value not in (float("inf"), float("-inf")):
-            return float.__repr__(value)
+        if tracker.truth(tracker.call(isfinite, [value], {}, frame)):
+            return tracker.call(float.__repr__, [value], {}, frame)
+        value = tracker.spelled(value)
         if not allow_nan:
             raise ValueError(f"Out of range float values are not JSON compliant: {value!r}")
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"

@@ -273,7 +273,7 @@ def _conversion(kind: type, *names: str) -> Callable:
         method = tracker.first_method(args[0], names) if len(args) == 1 and not kwargs else None
         if method is not None:
             result = tracker.call(method, [args[0]], {}, frame)
-            if isinstance(result, kind):
+            if isinstance(result, kind) or (kind is str and tracker.recorder.is_text(result)):
                 return result
         if kind is str and type(only) in (FunctionType, MethodType):
             return builtin(tracker.mirror(only))
@@ -285,7 +285,10 @@ def _conversion(kind: type, *names: str) -> Callable:
 
 
 def _format(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    if args and len(args) <= 2 and not kwargs and (tracker.recorder.is_tensor(args[0]) or tracker.repr(args[0]) is not NULL):
+    if not args or len(args) > 2 or kwargs:
+        return tracker.call_native(builtin, args, kwargs, frame)
+    in_python = tracker.first_method(args[0], ("__format__", "__str__", "__repr__")) is not None
+    if in_python or tracker.recorder.is_tensor(args[0]) or tracker.repr(args[0]) is not NULL:
         return tracker.format(args[0], 0, args[1] if len(args) > 1 else "")
     return tracker.call_native(builtin, args, kwargs, frame)
 

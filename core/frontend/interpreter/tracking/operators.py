@@ -24,7 +24,7 @@ _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt
 
 _REPR = 2  # of the conversions in an f-string
 _BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
-_PLACE = re.compile(r"%(?:%|(?P<flags>[-+ 0]*)(?P<width>\d*)(?P<digits>\.\d+)?(?P<kind>[sdfeg]))")  # a conversion, or a percent sign
+_PLACE = re.compile(r"%(?:%|(?P<flags>[-+ 0]*)(?P<width>\d*)(?P<digits>\.\d+)?(?P<kind>[srdfeg]))")  # a conversion, or a percent sign
 _JOINING = frozenset({operator.add, operator.iadd})
 _COMPARING = frozenset(_LOOK_THROUGH[:-1])
 _REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
@@ -44,7 +44,7 @@ def _precedes_arrays(kind: type) -> bool:
 def _form(match: re.Match, kind: str) -> str | None:
     """Return how `format` writes a number as a conversion with % does; None where it does not."""
     flags, width, digits = match["flags"], match["width"], match["digits"]
-    if match["kind"] == "s":
+    if match["kind"] in "sr":
         return None if flags or width or digits else ""
     if (match["kind"] == "d" and (kind != "int" or digits)) or ("0" in flags and kind != "int"):  # infinity is not filled with zeros
         return None
@@ -63,7 +63,7 @@ class Operators:
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
         if self.recorder.writes_text and op not in _JOINING:
             x, y = (self.recorder.concrete(part) if self.recorder.is_text(part) else part for part in (x, y))
-        if op is operator.mod and type(x) is str and (text := self.filled_in(x, y if type(y) is tuple else (y,))) is not NULL:
+        if op is operator.mod and type(x) is str and (text := self.filled_in(x, tuple.__add__(y, ()) if isinstance(y, tuple) else (y,))) is not NULL:
             return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             y = tuple(map(self.spelled, y)) if isinstance(y, tuple) and self.source(y) is None else self.spelled(y)
@@ -95,7 +95,7 @@ class Operators:
                 self.pin_held(value)
                 if not isinstance(value, BASES) and lookup(type(value), "__eq__") is not object.__eq__:
                     check_held(value, ORDER)
-        if op is operator.mod and type(x) is str and (text := self.filled_in(x, y if type(y) is tuple else (y,))) is not NULL:
+        if op is operator.mod and type(x) is str and (text := self.filled_in(x, tuple.__add__(y, ()) if isinstance(y, tuple) else (y,))) is not NULL:
             return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             if isinstance(y, dict) and self.looks_up_in_python(y):
@@ -201,6 +201,9 @@ class Operators:
                 self.guard("truthy" if value else "falsy", source)
         return super().truth(value)
 
+    def is_text(self, value: Any) -> bool:
+        return self.recorder.is_text(value)
+
     def join_text(self, parts: list[Any]) -> Any:
         return self.recorder.joined(parts)
 
@@ -241,22 +244,34 @@ class Operators:
     def filled_in(self, template: str, values: tuple) -> Any:
         """Return `template % values` with numbers of the program among the values, as text of the program; NULL for others."""
         places = [match for match in _PLACE.finditer(template) if match["kind"]]
-        numbers = list(map(self.recorder.is_number, values))
-        if not any(numbers) or len(places) != len(values) or "%" in _PLACE.sub("", template):
+        if len(places) != len(values) or "%" in _PLACE.sub("", template) or not any(map(self._is_written, values)):
             return NULL
-        if not all([is_number or type(value) in (int, float, str) for value, is_number in zip(values, numbers, strict=True)]):
-            return NULL
-        forms = [_form(match, value.spec.kind) if is_number else "" for match, value, is_number in zip(places, values, numbers, strict=True)]
+        forms = [self._form(match, value) for match, value in zip(places, values, strict=True)]
         if None in forms:
             return NULL
-        waiting, at, pieces = iter(zip(values, numbers, forms, strict=True)), 0, list[Any]()
+        waiting, at, pieces = iter(zip(values, forms, strict=True)), 0, list[Any]()
         for match in _PLACE.finditer(template):
             pieces.append(template[at : match.start()])
             at = match.end()
-            value, is_number, form = next(waiting) if match["kind"] else ((), False, "")
-            text = self.recorder.text(value, form) if is_number else NULL
+            value, form = next(waiting) if match["kind"] else ((), "")
+            if self.recorder.is_number(value):
+                text = self.recorder.text(value, form)
+            else:
+                text = self.format(value, 1 + (match["kind"] == "r"), None) if self._is_written(value) else NULL
             pieces.append(match[0] % self.spelled(value) if text is NULL else text)
         return self.join_text([*pieces, template[at:]])
+
+    def _is_written(self, value: Any) -> bool:
+        """Return whether the text of a value may have numbers of the program in it."""
+        return self._has_numbers(value, ()) or self.first_method(value, ("__str__", "__repr__")) is not None
+
+    def _form(self, match: re.Match, value: Any) -> str | None:
+        """Return how `format` writes a value as a conversion with % does; None where it does not."""
+        if self.recorder.is_number(value):
+            return _form(match, value.spec.kind)
+        if type(value) in (int, float, str):
+            return ""
+        return None if match["kind"] not in "sr" or match["flags"] or match["width"] or match["digits"] else ""
 
     def repr(self, value: Any) -> Any:
         """Return repr(value) of a container with numbers of the program in it, as text of the program; NULL for others."""
