@@ -212,11 +212,8 @@ class Calls:
         them, the calls return here.
         """
         if rule is DEEP:
-            before, self.into_arrays = self.into_arrays, is_of_numpy(function)
-            try:
-                return [self.read_by_c(x) for x in args], {name: self.read_by_c(x) for name, x in kwargs.items()}
-            finally:
-                self.into_arrays = before
+            read = self.all_read_by_c([*args, *kwargs.values()], into_arrays=is_of_numpy(function))
+            return read[: len(args)], dict(zip(kwargs, read[len(args) :], strict=True))
         if _iterates(function):
             args = [self.indexed(self._drawn(x)) for x in args]
         stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"
@@ -233,6 +230,14 @@ class Calls:
         """Return an argument that C code iterates: where its class does that in Python, the items come from here."""
         python = any([self.method(value, name) is not None for name in ("__iter__", "__next__", "__getitem__")])
         return self.spread(value) if python else value
+
+    def all_read_by_c(self, values: list[Any], *, into_arrays: bool) -> list[Any]:
+        """Return the arguments of one call as C code reads them; `into_arrays`: by functions that make arrays of sequences."""
+        before, self.into_arrays = self.into_arrays, into_arrays
+        try:
+            return [self.read_by_c(x) for x in values]
+        finally:
+            self.into_arrays = before
 
     def read_by_c(self, value: Any) -> Any:
         """Return an argument for C code that reads it by value, and may call it or its methods."""

@@ -109,7 +109,7 @@ class Operators:
             self.probe(x, *y)
         for operand, other in ((x, y), (y, x)):
             if of_numpy(type(operand)) and not of_numpy(type(other)):
-                read = self.for_array(other)
+                (read,) = self.all_read_by_c([other], into_arrays=True)
                 self.recorder.native(self, getattr(type(operand), dunder(op), type(operand)), [read], {})
                 return original(op(x, read) if operand is x else op(read, y))
         seen = self.plain if op in _LOOK_THROUGH else self.shallow
@@ -117,14 +117,6 @@ class Operators:
         if type(x) in self.recorder.atoms or type(y) in self.recorder.atoms:  # as torch.Size, which asks for the value of what is joined to it
             x, y = self.recorder.sized((x, y))
         return super().native_operator(op, x, y)
-
-    def for_array(self, value: Any) -> Any:
-        """Return an operand that an array's operator reads."""
-        before, self.into_arrays = self.into_arrays, True
-        try:
-            return self.read_by_c(value)
-        finally:
-            self.into_arrays = before
 
     def as_sizes(self, value: Any) -> Any:
         """Return plain arguments of C code with ints in the place of the objects that stand for them by an `__index__` in Python."""
