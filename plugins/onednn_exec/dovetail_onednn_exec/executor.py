@@ -16,7 +16,6 @@ from dovetail_onednn_exec.claims import CASES
 from dovetail_onednn_exec.matching import fuse_epilogues
 from dovetail_onednn_exec.states import Conv2d, Convolution2d, Linear, records
 
-DTYPES = (torch.float32, torch.bfloat16)
 STATES: dict[str, type] = {
     "prims.linear": Linear,
     "prims.convolution": Convolution2d,
@@ -53,7 +52,7 @@ class OneDNN(OperatorExecutor):
     """Run products and convolutions with oneDNN where measurements on this machine show that it is faster."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(choices.NAME, version=__version__, dtypes=DTYPES, devices=["cpu"], available=library.available, symbolic=True)
+        super().__init__(choices.NAME, version=__version__, dtypes=library.dtypes(), devices=["cpu"], available=library.available, symbolic=True)
         self.after = ("llvm",)  # which fuses what surrounds a product, and refuses the product itself
         self.options = choices.OPTIONS | options
         for symbol, case_of in CASES.items():

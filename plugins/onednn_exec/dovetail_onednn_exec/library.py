@@ -40,6 +40,11 @@ def computes_bfloat16() -> bool:
     return has_bfloat16 is not None and bool(has_bfloat16())
 
 
+def dtypes() -> tuple[torch.dtype, ...]:
+    """Return the dtypes that oneDNN has kernels for on this CPU."""
+    return (torch.float32, torch.bfloat16) if computes_bfloat16() else (torch.float32,)
+
+
 def works() -> bool | str:
     """Check a product, for `dovetail doctor`."""
     if (verdict := available()) is not True:

@@ -111,8 +111,8 @@ def test_a_trained_convolution_stays_with_pytorch():
 @pytest.mark.parametrize(
     ("fn", "args", "message"),
     [
-        (F.linear, (torch.ones(5, 7).double(), torch.ones(3, 7).double()), "expected tensors of bf16 or f32"),
-        (F.linear, (torch.ones(5, 7).int(), torch.ones(3, 7).int()), "expected tensors of bf16 or f32"),
+        (F.linear, (torch.ones(5, 7).double(), torch.ones(3, 7).double()), "expected tensors of"),
+        (F.linear, (torch.ones(5, 7).int(), torch.ones(3, 7).int()), "expected tensors of"),
         (F.linear, (torch.ones(0, 7), torch.ones(3, 7)), "needs elements to sum"),
         (F.linear, (torch.ones(5, 0), torch.ones(3, 0)), "needs elements to sum"),
         (F.linear, (torch.ones(5, 14)[:, ::2], torch.ones(3, 7)), "expected dense row-major or column-major matrices"),
