@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from dovetail.extend import BoundSymbol, OperatorExecutor, Trace, Verdict
 from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
@@ -23,6 +25,12 @@ def row_major(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
 
 
 SEQUENCES = dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.conv_transpose1d"), row_major)
+
+
+def item_at(x: Tensor, key: Any) -> Tensor:
+    """Read x[key], where tensors count as ints: a copy, as the meta promises, where eager PyTorch returns a view."""
+    item = x[key]
+    return item.clone() if item.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() else item
 
 
 class TorchExecutor(OperatorExecutor):
@@ -61,6 +69,7 @@ def torch_executor() -> OperatorExecutor:
         if operation not in RULES:
             symbol = symbol_for(operation)
             ex.implements(symbol, symbol.callable, path=symbol.path, checker=checker)
+    ex.implements(symbol_for("operator.getitem.at"), item_at)
     for symbol in PRODUCTS:
         if isinstance(symbol, TorchSymbol):
             ex.implements(symbol, symbol.callable, path=symbol.path)
