@@ -9,8 +9,10 @@ from time import thread_time
 import torch
 from torch import Tensor
 
+from dovetail import devices
 from dovetail.dtypes import DType
 from dovetail.extend import Tag
+from dovetail.extend.advanced import Proxy
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.layouts import laid_out
@@ -26,6 +28,8 @@ from dovetail_conformance.subject import Subject
 SLOW = 0.15  # seconds of the processor that eager may take for a call of a sample, however busy the machine is
 TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
+ELEMENTS = 1 << 23  # and their elements: a matrix with 70,000 numbers on its diagonal has 5 thousand million
+SMALL = 4096  # elements of inputs up to which no result is expected to have that many
 DROPPED = (
     *((), ("broadcast",), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same", "broadcast")),
     *(("size", "which"), ("size", "which", "values", "broadcast")),
@@ -130,9 +134,11 @@ class Variants:
         return None
 
     def accepted(self, sample: SampleInput, row: Row = USUAL) -> Case | None:
-        """Return the sample as a case; None where eager refuses it or takes long."""
+        """Return the sample as a case; None where eager refuses it or takes long, or where the results are too large."""
         program = program_of(self.info.symbol, sample)
         case = Case(self.subject, self.info, program, message(sample), sample)
+        if _promised(case) > ELEMENTS:
+            return None
         began = thread_time()
         with mode(row.mode):
             fine = case.expected.error is None and len(flat(case.expected.result)) <= RESULTS
@@ -239,3 +245,14 @@ def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
     if row.layout == "repeated" and not any(0 in x.stride() for x in after):
         lost.append("layout")
     return row.without(*lost)
+
+
+def _promised(case: Case) -> int:
+    """Count the elements of the results that the meta promises for inputs that are not small; 0 where it needs values or refuses."""
+    if sum(x.numel() for x in case.program.inputs) <= SMALL:
+        return 0
+    try:
+        results = flat(case.specs(devices.cpu).outputs)
+    except Exception:
+        return 0
+    return sum(x.spec.numel for x in results if isinstance(x, Proxy) and isinstance(getattr(x.spec, "numel", None), int))
