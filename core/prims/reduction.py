@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Any
 
-from dovetail.dtypes import DType, bool_, int64, real_of
+from dovetail.dtypes import DType, bool_, float32, int64, real_of, wider
 from dovetail.errors import require
 from dovetail.prims import spec
 from dovetail.prims.creation import zeros_like
@@ -142,12 +142,17 @@ def _product_of_others(x: Any, dims: tuple[int, ...], zero: Any, zeros: Any) -> 
 
 
 def evenly(g: Any, out: Any, x: Any, dims: tuple[int, ...]) -> Any:
-    """Split `g` equally among the elements of x that equal the result; a NaN result equals every NaN."""
+    """Split `g` equally among the elements of x that equal the result; a NaN result equals every NaN.
+
+    They are counted in float32 at least: float16 has no number above 65,504.
+    """
     hits = x == spread(out, x, dims)
     if x.spec.dtype.kind == "float":
         hits = hits | isnan(x)  # where an element is NaN, so is the result
-    hits = convert_element_type(hits, dtype=g.spec.dtype)
-    return hits * spread(g / sum(hits, dims=dims), x, dims)
+    counting = wider(g.spec.dtype, float32)
+    hits = convert_element_type(hits, dtype=counting)
+    share = convert_element_type(g, dtype=counting) / sum(hits, dims=dims)
+    return convert_element_type(hits * spread(share, x, dims), dtype=g.spec.dtype)
 
 
 @prim(tags=REDUCTION)

@@ -152,3 +152,11 @@ def test_singular_values_stay_torchs_own():
 )
 def test_norms_that_are_none_raise_as_in_eager(fn):
     raises_as_eager(fn, X)
+
+
+@pytest.mark.parametrize("fn", [torch.max, lambda x: torch.amin(x, 0), lambda x: torch.linalg.vector_norm(x, math.inf)])
+def test_more_equal_elements_than_float16_counts_share_a_gradient(fn):
+    ours, eagers = (torch.full((70_000,), 2.0, dtype=torch.float16, requires_grad=True) for _ in range(2))
+    dovetail.jit(fn)(ours).backward(torch.tensor(8.0, dtype=torch.float16))
+    fn(eagers).backward(torch.tensor(8.0, dtype=torch.float16))
+    torch.testing.assert_close(ours.grad, eagers.grad)

@@ -243,20 +243,20 @@ def norm(d: Drawing) -> Step:
     if value.dim >= 3 and d.maybe(0.4):
         channels = value.shape[1]
         groups = d.choice([n for n in (1, 2, 4, 8) if channels and channels % n == 0])
-        weight = d.new_input((channels,), dtype)
+        weight, bias = d.new_input((channels,), dtype), d.new_input((channels,), dtype)
         text = d.choice(
             (
-                f"F.group_norm({{0}}, {groups}, {{1}}, {{1}})",
-                "F.batch_norm({0}, None, None, {1}, {1}, training=True)",
-                "F.instance_norm({0}, weight={1})",
+                f"F.group_norm({{0}}, {groups}, {{1}}, {{2}})",
+                "F.batch_norm({0}, None, None, {1}, {2}, training=True)",
+                "F.instance_norm({0}, weight={1}, bias={2})",
             )
         )
-        return step(d, text, value, weight, accumulates=True)
+        return step(d, text, value, weight, bias, accumulates=True)
     shape = value.shape[-d.choice(range(1, value.dim + 1)) :]
     if d.maybe(0.4):
         return step(d, d.choice((f"F.layer_norm({{0}}, {shape})", f"F.rms_norm({{0}}, {shape})")), value, accumulates=True)
     weight = d.other(value, lambda new: new.shape == shape and new.tensor.dtype == value.tensor.dtype) if d.maybe(0.5) else d.new_input(shape, dtype)
-    return step(d, f"F.layer_norm({{0}}, {shape}, {{1}}, {{1}})", value, weight, accumulates=True)
+    return step(d, f"F.layer_norm({{0}}, {shape}, {{1}}, {{2}})", value, weight, d.new_input(shape, dtype), accumulates=True)
 
 
 @family

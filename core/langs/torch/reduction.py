@@ -137,13 +137,17 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False):
 @amax.vjp
 @amin.vjp
 def amax_vjp(g: Any, out: Any, input: Any, *rest: Any, **options: Any) -> tuple:
-    """g shared in equal parts among the elements that equal the result: among none where it is NaN, which makes all of them NaN."""
+    """g shared in equal parts among the elements that equal the result: among none where it is NaN, which makes all of them NaN.
+
+    They are counted in float32 at least: float16 has no number above 65,504.
+    """
     dim, keepdim = (*rest, *((), False)[len(rest) :])[:2]
     dims, keepdim = core.canonical_dims(options.get("dim", dim), input.spec.rank), options.get("keepdim", keepdim)
     g, out = (x if keepdim else core.keep_dims(x, input.spec.shape, dims) for x in (g, out))
-    hits = core.convert(core.eq(input, out), g.spec.dtype)
-    shared = core.div(g, core.keep_dims(prims.sum(hits, dims=dims), input.spec.shape, dims))
-    return (core.mul(hits, shared), *(None for _ in leaves(rest)))
+    wide = core.wide(g.spec.dtype)
+    hits = core.convert(core.eq(input, out), wide)
+    shared = core.div(core.convert(g, wide), core.keep_dims(prims.sum(hits, dims=dims), input.spec.shape, dims))
+    return (core.convert(core.mul(hits, shared), g.spec.dtype), *(None for _ in leaves(rest)))
 
 
 @torchsymbol("torch.aminmax", methods=("aminmax",))
