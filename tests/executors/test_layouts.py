@@ -1,6 +1,8 @@
-"""Linear layers whose rows do not lie evenly: the torch executor copies them first, once, and the results are eager's."""
+"""Linear layers whose rows do not lie evenly are copied first, once; results of images lie as their meta promises; all are eager's."""
 
 from __future__ import annotations
+
+import runpy
 
 import pytest
 import torch
@@ -67,3 +69,45 @@ def test_a_backward_copies_cotangents_whose_rows_lie_unevenly():
             got, x.grad, w.grad = (x.grad, w.grad), None, None
     torch.testing.assert_close(got, (x.grad, w.grad))
     assert "prepare torch" in [trace.made_by for trace in dovetail.last_backward_traces(ours)]
+
+
+IMAGES = {  # operations whose results are channels last where an input is
+    "conv2d": lambda x: F.conv2d(x, torch.ones(3, x.shape[1], 1, 1)),
+    "conv2d, channels last": lambda x: F.conv2d(x, torch.ones(3, x.shape[1], 1, 1).to(memory_format=torch.channels_last)),
+    "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    "pool": lambda x: F.avg_pool2d(x, 1, ceil_mode=True, divisor_override=3),
+    "cat": lambda x: torch.cat([x, x], 1),
+}
+FORMATS = {
+    "row-major": lambda x: x,
+    "channels last": lambda x: x.to(memory_format=torch.channels_last).clone(memory_format=torch.channels_last),
+    "channels in front": lambda x: x.movedim(1, 0).contiguous().movedim(0, 1),
+    "column-major": lambda x: x.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+    "odd steps": lambda x: x.as_strided(x.shape, [7 if n == 1 else s for n, s in zip(x.shape, x.stride())]),
+}
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 4, 1), (2, 2, 1, 4), (1, 1, 4, 4), (1, 2, 4, 3)], ids=str)
+@pytest.mark.parametrize("name", IMAGES)
+def test_results_lie_as_their_meta_promises_whatever_the_strides_of_sizes_of_one(name, shape):
+    fn = IMAGES[name]
+    compiled = dovetail.jit(lambda x: fn(torch.sin(x)), executors=["torch"], interpretation="native")
+    with dovetail.use(trial="off", check=True):
+        for laid_out in FORMATS.values():
+            x, ours = (laid_out(torch.linspace(-1, 1, 96)[: torch.Size(shape).numel()].reshape(shape)).requires_grad_() for _ in range(2))
+            want, got = fn(torch.sin(x)), compiled(ours)
+            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(torch.autograd.grad(got.sum(), ours), torch.autograd.grad(want.sum(), x))
+            with torch.no_grad():
+                torch.testing.assert_close(dovetail.jit(fn, executors=["torch"])(x), fn(x))
+
+
+def test_a_saved_program_asks_no_strides_of_sizes_of_one(tmp_path):
+    compiled = dovetail.jit(lambda x: F.avg_pool2d(x, 1, ceil_mode=True), executors=["torch"])
+    x = FORMATS["channels last"](torch.randn(1, 2, 4, 1))
+    want = compiled(x)
+    dovetail.last_traces(compiled)[-1].save(tmp_path / "executed.py")
+    module = runpy.run_path(str(tmp_path / "executed.py"))
+
+    assert "torch_exec.restrided_0_torch_nn_functional_avg_pool2d(t0" in (tmp_path / "executed.py").read_text()
+    torch.testing.assert_close(module["computation"](x), want)

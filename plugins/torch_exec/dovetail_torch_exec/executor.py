@@ -11,6 +11,7 @@ from dovetail.extend import BoundSymbol, OperatorExecutor, Trace, Verdict
 from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, symbol_for
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.collectives import COLLECTIVES
+from dovetail_torch_exec.formats import Restrided, restrided, variant_called
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
 from dovetail_torch_exec.large import PRODUCTS, large_results
@@ -39,6 +40,7 @@ class TorchExecutor(OperatorExecutor):
     def __init__(self, name: str, **declared: Any):
         super().__init__(name, **declared)
         self._large: dict[str, Implementation] = {}
+        self._restrided = Restrided()
 
     def add_large_products(self) -> None:
         """Register for each product the variant that takes the memory of large results from the pool."""
@@ -47,9 +49,14 @@ class TorchExecutor(OperatorExecutor):
             self._large[name] = self.add_variant(f"{name}_large", fn)
 
     def choose_variant(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
-        """Choose the variant for large results where the line has one."""
+        """Choose the variant for large results where the line has one, and that for inputs whose spec does not tell their memory format."""
         variant = self._large.get(implementation.name)
-        return variant if variant is not None and large_results(line) else super().choose_variant(implementation, line)
+        return variant if variant is not None and large_results(line) else self._restrided.chosen(implementation, line)
+
+    def named(self, name: str) -> Callable[..., Any]:
+        """Return the function that programs print under `name`, variants included."""
+        variant = variant_called(name)
+        return super().named(name) if variant is None else restrided(self.implementation(variant[0]).fn, variant[1])
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
         """Copy rows together that linear layers would gather one matrix after the other."""

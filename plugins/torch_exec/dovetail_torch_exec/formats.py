@@ -1,0 +1,127 @@
+"""Memory formats that are told by the strides of sizes above 1 alone, as a spec tells them.
+
+PyTorch also asks the strides of dimensions of size 1 whether a batch of images is channels last, and lays results out accordingly. Specs do not hold
+these: `[8, 1, 2, 2]` and `[8, 1, 2, 1]` are one spec of the shape `[1, 2, 4, 1]`, and only the first is channels last to PyTorch. So where such a
+stride decides on the layout of a result, the operation gets views of its inputs whose strides say what the spec says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail.extend import BoundSymbol, Tag, TensorSpec
+from dovetail.extend.advanced import Implementation, Proxy, Symbol, leaves, prims_of
+from dovetail.prims import SYMBOLS
+from dovetail.prims.spec import channels_last_order, normal_strides, row_major
+
+RANKS = (4, 5)  # of images and volumes
+UNAFFECTED = {Tag.ELEMENTWISE, Tag.VIEW, Tag.CREATION}  # their results follow the strides of sizes above 1
+NAME = re.compile(r"restrided(k?)((?:_\d+)*)_(\D.*)")
+
+
+class Restrided:
+    """The variants of an executor's implementations that get restrided inputs, by what programs print for them."""
+
+    def __init__(self) -> None:
+        self._variants: dict[str, Implementation] = {}
+
+    def chosen(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
+        """Return the variant where a stride of a dimension of size 1 may decide on the layout of a result, else the implementation."""
+        at = undecided(line)
+        if not at:
+            return implementation
+        name = name_of(line.symbol, at)
+        if name not in self._variants:
+            self._variants[name] = replace(implementation, name=name, fn=restrided(implementation.fn, at), path=None)
+        return self._variants[name]
+
+
+def name_of(symbol: Symbol, at: Sequence[int]) -> str:
+    """Return what programs print for the variant of an operation that restrides arguments at these positions; -1 stands for keywords."""
+    return "_".join(["restridedk" if -1 in at else "restrided", *(str(i) for i in at if i >= 0), symbol.id.replace(".", "_")])
+
+
+def variant_called(name: str) -> tuple[Symbol, tuple[int, ...]] | None:
+    """Return the operation whose variant programs print as `name`, and the positions of the arguments; None where there is none."""
+    match = NAME.fullmatch(name)
+    symbol = next((s for s in SYMBOLS.values() if s.id.replace(".", "_") == match[3]), None) if match else None
+    if match is None or symbol is None:
+        return None
+    return symbol, (*((-1,) if match[1] else ()), *map(int, match[2].split("_")[1:]))
+
+
+def undecided(line: BoundSymbol) -> tuple[int, ...]:
+    """Return the positions of the arguments whose strides of sizes of 1 may decide on the layout of a result; -1 for keywords."""
+    if line.mutates or not any(map(_is_undecided, line.reads)):
+        return ()
+    results = [p.spec for p in line.writes if type(p.spec) is TensorSpec]
+    if not any([x.rank in RANKS and x.shape[1] != 1 and any([n != 1 for n in x.shape[2:]]) for x in results]):
+        return ()
+    if all([UNAFFECTED & set(part.symbol.tags) for part in prims_of([line])]):
+        return ()
+    at = [i for i, x in enumerate(line.args) if any(map(_is_undecided, _tensors(x)))]
+    return (*((-1,) if any(map(_is_undecided, _tensors(line.kwargs))) else ()), *at)
+
+
+def _tensors(nest: Any) -> list[Proxy]:
+    return [x for x in leaves(nest) if isinstance(x, Proxy)]
+
+
+def _is_undecided(x: Proxy) -> bool:
+    """Return whether PyTorch takes a tensor for channels last or not, depending on its strides of sizes of 1."""
+    spec = x.spec
+    return type(spec) is TensorSpec and spec.rank in RANKS and 1 in spec.shape and channels_last_steps(spec.shape, spec.steps) is not None
+
+
+def channels_last_steps(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...] | None:
+    """Return strides that are channels last to PyTorch: those of sizes above 1 as they are; None where these are not."""
+    least, new = 1, list(steps)
+    for d in reversed(channels_last_order(len(shape))):
+        if shape[d] == 1:
+            new[d] = least
+        elif steps[d] < least:
+            return None
+        least = new[d] * shape[d]
+    return tuple(new)
+
+
+def restrided(fn: Callable[..., Any], at: Sequence[int]) -> Callable[..., Any]:
+    """Return `fn` for arguments, at these positions, whose strides of sizes of 1 are anything."""
+    positions = [i for i in at if i >= 0]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        new = list(args)
+        for i in positions:
+            new[i] = _restrided(new[i])
+        return fn(*new, **({name: _restrided(x) for name, x in kwargs.items()} if -1 in at else kwargs))
+
+    return run
+
+
+def _restrided(x: Any) -> Any:
+    """Return a view of a tensor, or of each in a sequence, with strides that say to PyTorch what its spec says."""
+    if not isinstance(x, Tensor):
+        return type(x)(map(_restrided, x)) if isinstance(x, (tuple, list)) else x
+    shape, steps = x.shape, x.stride()
+    wanted = _wanted(shape, steps)
+    return x if wanted == steps else torch.as_strided(x, shape, wanted)
+
+
+@lru_cache(4096)
+def _wanted(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides that decide on the memory format as `is_channels_last` does."""
+    if len(shape) not in RANKS:
+        return steps
+    strides = normal_strides(shape, steps)
+    if strides is None:
+        return row_major(shape)
+    if shape[1] == 1:  # its one channel lies behind everything else
+        return (steps[0], max([n * step for n, step in zip(shape[2:], steps[2:], strict=True)]), *steps[2:])
+    return channels_last_steps(shape, steps) or steps
