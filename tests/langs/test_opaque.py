@@ -285,9 +285,27 @@ def test_compiled_functions_train(fn) -> None:
     torch.testing.assert_close(got, want)
 
 
-def test_a_random_operation_in_training_is_refused() -> None:
+def test_a_backward_draws_the_numbers_of_its_forward_again() -> None:
+    layer = torch.nn.LSTM(3, 4, 2, dropout=0.5)
+    functions = [lambda a: layer(a)[0], lambda a: through(torch.ops.aten.native_dropout, a, 0.5, True)[0] * a, lambda a: torch._standard_gamma(a.exp())]
+    for fn in functions:
+        fast = dovetail.jit(fn)
+        for length in (4, 5, 6):  # of which the last is a symbol
+            results = []
+            for run in (fast, fn):
+                a = x(length, 2, 3).requires_grad_()
+                torch.manual_seed(length)
+                y = run(a)
+                torch.rand(1)
+                y.square().sum().backward()
+                results.append((y, a.grad, torch.rand(1)))
+            torch.testing.assert_close(*results)
+
+
+def test_a_generator_that_is_an_argument_has_no_state_to_repeat() -> None:
+    generator = torch.Generator()
     with pytest.raises(NoGradRule, match=r"torch\.poisson has no gradient rule"):
-        dovetail.jit(lambda a: through(torch.poisson, a * a).sum())(leaf(3))
+        dovetail.jit(lambda a: through(torch.poisson, a * a, generator=generator).sum())(leaf(3))
 
 
 # Operators that someone else registered.

@@ -8,6 +8,8 @@ by torch's name: `opaque_copy.torch.Tensor.swapaxes(t0, 0, 1)`.
     opaque_functional(written, args, **kwargs)    the arguments written into (numbers of tensors) are copied, and returned first
     opaque_named(names, *args, **kwargs)          the last positional arguments are the keywords `names`, since gradients flow by position
     opaque_vjp(wrt, gs, args, **kwargs)           the cotangents of the tensors numbered `wrt`, from those of the results
+    opaque_random(*args, **kwargs)                the state of the random generator before the call is the first result
+    opaque_random_vjp(wrt, gs, args, **kwargs)    as opaque_vjp, where args begin with that state: the call draws the same numbers again
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import DovetailError, InputError, ValueDependent
+from dovetail.langs.torch.binding.bridge import spec_of, torch_device
 from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, tensors_in
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
@@ -42,7 +45,7 @@ class OpaqueSymbol(Symbol):
         super().__init__(kind, name.rpartition(".")[2], self._specs, tags=tags, is_prim=True, id=id, path=path)
         self.kind, self.func, self.doc = kind, func, getattr(func, "__doc__", None) or ""
         self.callable = func if kind == "opaque" else functools.partial(_RUN[kind], func)
-        if kind not in _WITHOUT_GRADIENT and not self.tags:
+        if kind == "opaque_random" or (kind not in _WITHOUT_GRADIENT and not self.tags):
             self.vjp(functools.partial(_rule, self))
 
     def __reduce__(self) -> tuple:
@@ -59,8 +62,22 @@ def _cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args
     return tuple(tensors[i].fresh() for i in wrt)
 
 
-_META: dict[str, Callable] = {"opaque_vjp": _cotangent_specs}  # the registry: kind -> what computes its specs without a run on fake tensors
-_WITHOUT_GRADIENT = {"opaque_functional", "opaque_vjp"}  # the registry: kinds that are not differentiated
+def _random_specs(symbol: OpaqueSymbol, *args: Any, **kwargs: Any) -> tuple:
+    run = _current_run.get() or _run_on_fakes(symbol.func, args, kwargs)
+    state = _generator_of(torch_device(tensors_in((args, kwargs), TensorSpec)[0].device)).get_state()
+    return (spec_of(state), *leaves(run.specs))
+
+
+def _random_cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+    return _cotangent_specs(symbol, wrt, gs, args[1:], **kwargs)
+
+
+_META: dict[str, Callable] = {  # the registry: kind -> what computes its specs without a run on fake tensors
+    "opaque_vjp": _cotangent_specs,
+    "opaque_random": _random_specs,
+    "opaque_random_vjp": _random_cotangent_specs,
+}
+_WITHOUT_GRADIENT = {"opaque_functional", "opaque_vjp", "opaque_random_vjp"}  # the registry: kinds that are not differentiated
 
 
 def opaque_symbol(func: Callable, kind: str = "opaque", tags: Iterable[Tag] = ()) -> OpaqueSymbol:
@@ -152,8 +169,11 @@ def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any
         return opaque_symbol(func, "opaque_named")(names, *args, *(kwargs[name] for name in names), **rest)
     if run.aliased or run.lazy:
         return opaque_symbol(func, "opaque_copy" if run.aliased else "opaque_resolved", tags)(*args, **kwargs)
+    repeats = run.random and not names and kwargs.get("generator") is None and any(x.spec.requires_grad for x in proxies(args))
     token = _current_run.set(run)
     try:
+        if repeats and recorder.get().environment.grad_enabled():
+            return opaque_symbol(func, "opaque_random", tags)(*args, **kwargs)[1:]
         return opaque_symbol(func, "opaque", tags)(*args, **kwargs)
     finally:
         _current_run.reset(token)
@@ -290,9 +310,40 @@ def _vjp_by_autograd(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tupl
     return _in_own_storage(tuple(g.contiguous() for g in grads), gs)
 
 
+def _generator_of(device: torch.device) -> torch.Generator:
+    """Return torch's generator of a device."""
+    if device.type == "cpu":
+        return torch.default_generator
+    module = torch.get_device_module(device)
+    return module.default_generators[module.current_device() if device.index is None else device.index]
+
+
+def _device_of_first(args: Any) -> torch.device:
+    return tensors_in(args, torch.Tensor)[0].device
+
+
+def _with_generator_state(func: Callable, *args: Any, **kwargs: Any) -> tuple:
+    state = _generator_of(_device_of_first((args, kwargs))).get_state()
+    return (state, *leaves(_copied(func, *args, **kwargs)))
+
+
+def _vjp_of_same_numbers(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+    """Return the cotangents of a call that draws what it drew before."""
+    state, *args = args
+    generator = _generator_of(_device_of_first((args, kwargs)))
+    after = generator.get_state()
+    generator.set_state(state)
+    try:
+        return _vjp_by_autograd(func, wrt, gs, tuple(args), **kwargs)
+    finally:
+        generator.set_state(after)
+
+
 def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
     """Return the vjp of any opaque line: one line that runs the call again under autograd."""
-    names, positional = (), args
+    names, positional, state = (), args, ()
+    if symbol.kind == "opaque_random":
+        state, out, g = out[:1], out[1:], g[1:]
     if symbol.kind == "opaque_named":
         names, *positional = args
         at = len(positional) - len(names)
@@ -304,7 +355,8 @@ def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> 
     gs = tuple(x if getattr(y, "spec", None) is not None and y.spec.dtype.inexact else None for x, y in zip(leaves(g), leaves(out), strict=True))
     if not wrt or not proxies(gs):
         return tree_map(lambda _: None, args)
-    cotangents = dict(zip(wrt, opaque_symbol(symbol.func, "opaque_vjp")(wrt, gs, positional, **kwargs), strict=True))
+    backward = opaque_symbol(symbol.func, "opaque_random_vjp" if state else "opaque_vjp")
+    cotangents = dict(zip(wrt, backward(wrt, gs, (*state, *positional), **kwargs), strict=True))
     numbers = iter(range(len(tensors)))
     positional_cotangents, keyword_cotangents = tree_map(
         lambda x: cotangents.get(next(numbers)) if hasattr(x, "spec") else None, (positional, kwargs)
@@ -318,6 +370,8 @@ _RUN = {
     "opaque_functional": _on_copies,
     "opaque_named": _with_keywords,
     "opaque_vjp": _vjp_by_autograd,
+    "opaque_random": _with_generator_state,
+    "opaque_random_vjp": _vjp_of_same_numbers,
 }
 
 

@@ -44,15 +44,18 @@ def _recurrent(function: Callable) -> Callable:
         output = step.new_empty((length, step.shape[1 - time], step.shape[2]))
         return output.transpose(0, 1) if time else output, *states
 
-    def like(input: torch.Tensor, second: Any, *rest: Any) -> Any:
-        if not isinstance(second, torch.Tensor) or second.is_floating_point():
-            return along(input, second, *rest)
-        states, _, _, layers, dropout, train, bidirectional = rest
+    def packed(input: torch.Tensor, sizes: torch.Tensor, states: Any, *rest: Any) -> Any:
         several = isinstance(states, (tuple, list))
-        width = (states[0] if several else states).shape[-1] * (2 if bidirectional else 1)
-        output = input.new_empty((input.shape[0], width))
-        output = torch.dropout(output, dropout, train) if train and dropout and layers > 1 else output  # which draws
-        return (output, *[x.new_empty(x.shape) for x in (states if several else (states,))])
+        width = (states[0] if several else states).shape[-1] * (2 if rest[-1] else 1)  # bidirectional
+        return input.new_empty((input.shape[0], width)), *[x.new_empty(x.shape) for x in (states if several else (states,))]
+
+    def like(input: torch.Tensor, second: Any, *rest: Any) -> Any:
+        is_packed = isinstance(second, torch.Tensor) and not second.is_floating_point()
+        output, *states = (packed if is_packed else along)(input, second, *rest)
+        layers, dropout, train = rest[-4:-1] if is_packed else rest[-5:-2]
+        if train and dropout and layers > 1:
+            output = torch.dropout(output, dropout, train)  # draw as the layer does: torch's rule in Python does not
+        return output, *states
 
     return like
 
