@@ -133,3 +133,34 @@ def test_a_created_module_comes_with_what_is_computed_from_it():
 
 def test_a_created_parameter_keeps_its_gradient():
     torch.testing.assert_close(dovetail.jit(with_gradient)(X).grad, with_gradient(X).grad)
+
+
+def second_derivative(x):
+    x.requires_grad_()
+    (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    return torch.autograd.grad(first.sum(), x, create_graph=True)[0] * x
+
+
+def own_gradient(x):
+    x.requires_grad = True
+    (x * x).sum().backward()
+    return x, x.grad * x, x.is_leaf
+
+
+@pytest.mark.parametrize("fn", [second_derivative, own_gradient])
+def test_an_argument_becomes_a_leaf_that_requires_grad(fn):
+    fast = dovetail.jit(fn)
+    for size, already in ((3, False), (3, False), (4, False), (4, True)):
+        outcomes = []
+        for run in (fn, fast):
+            x = torch.rand(size, generator=torch.Generator().manual_seed(size)).requires_grad_(already)
+            result = run(x)
+            sum(part.sum() for part in (result if isinstance(result, tuple) else [result]) if isinstance(part, torch.Tensor)).backward()
+            outcomes.append((result, x.grad, x.requires_grad))
+        torch.testing.assert_close(*outcomes)
+    assert fast.cache_info().hits == 1
+
+
+def test_an_argument_that_was_read_before_does_not_become_a_leaf():
+    with pytest.raises(dovetail.errors.Unsupported, match="has read before"):
+        dovetail.jit(lambda x: (x * 2, x.requires_grad_()))(X.clone())

@@ -31,6 +31,7 @@ class TracedAutograd:
         recorder: the TorchRecorder of the trace.
         grads: what the program has set `.grad` of a tensor to.
         leaves: tensors computed by the program that it has called requires_grad_() on, and parameters that it has created.
+        marked: tensors from outside that it has called requires_grad_() on, before it read them.
         parameters: the parameters among the tensors that the program has created.
         hooks: hooks on the gradients of tensors that the program has registered, by number.
         after: hooks that run once a gradient is accumulated.
@@ -43,6 +44,7 @@ class TracedAutograd:
         self.recorder = recorder
         self.grads: dict[Proxy, Any] = {}
         self.leaves: dict[Proxy, None] = {}
+        self.marked: set[Proxy] = set()
         self.parameters: dict[Proxy, None] = {}
         self.hooks: dict[Proxy, dict[int, Any]] = {}
         self.after: dict[Proxy, dict[int, Any]] = {}
@@ -69,8 +71,8 @@ class TracedAutograd:
     def is_leaf(self, tracker: Tracker, p: Proxy) -> bool:
         """Return whether a tensor is a leaf of the autograd graph."""
         real = self.recorder.real.get(p)
-        if real is None or not requires_grad(p):
-            return p in self.leaves or not requires_grad(p)
+        if real is None or not requires_grad(p) or p in self.marked:
+            return p in self.leaves or p in self.marked or not requires_grad(p)
         if not real.requires_grad:  # the program has written into it what has a history
             return False
         return tracker.reach(real.is_leaf, tracker.sources.attr(tracker.source(p), "is_leaf"))
@@ -152,7 +154,8 @@ class TracedAutograd:
         return dict(zip(inputs, grads, strict=True)) if isinstance(inputs, dict) else tuple(grads)
 
     def _leaves(self) -> list[Proxy]:
-        outside = [p for p, real in self.recorder.real.items() if requires_grad(p) and real.requires_grad]  # a write may have given another a history
+        real = self.recorder.real.items()  # a write may have given others a history
+        outside = [p for p, x in real if requires_grad(p) and (x.requires_grad or p in self.marked)]
         return [*outside, *filter(requires_grad, self.leaves)]
 
     def _gradients(
@@ -262,16 +265,24 @@ class TracedAutograd:
     def set_requires_grad(self, p: Proxy, value: bool) -> Proxy:
         """Do p.requires_grad_(value)."""
         if value and not p.spec.requires_grad and p.spec.dtype.inexact:
-            return self.require_gradient(p)
+            return self.mark(p) if p in self.recorder.real else self.require_gradient(p)
         return LANGUAGE["requires_grad_"](p, value)
+
+    def mark(self, p: Proxy) -> Proxy:
+        """Let a tensor from outside require grad from the beginning of the computation on, if nothing has read it yet."""
+        trace, tracker = self.recorder.trace, self.recorder.environment.tracker
+        if self.recorder.environment.session is not None or any([p in line.reads for line in trace.lines]):
+            raise Unsupported(
+                f"requires_grad_() of an argument that the compiled function has read before is not traced; call it first, or outside\n"
+                f"  called at {user_line()}"
+            )
+        tracker.calls.append(tracker.sources.fresh(tracker.source(p), len(tracker.calls), torch.Tensor.requires_grad_))
+        self.marked.add(p)
+        p.spec = p.spec.like(requires_grad=True)
+        return p
 
     def require_gradient(self, p: Proxy) -> Proxy:
         """Make a tensor that the program computed a leaf that requires grad."""
-        if p in self.recorder.real:
-            raise Unsupported(
-                f"requires_grad_() of an argument inside a compiled function is not traced; set it outside, or use x.detach().requires_grad_()\n"
-                f"  called at {user_line()}"
-            )
         session = self.recorder.environment.session
         if session is not None and session.is_open:
             session.create_leaf(p)
