@@ -21,11 +21,12 @@ from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.frontend import trees
 from dovetail.frontend.autograd.nested_grad import differentiated
+from dovetail.frontend.autograd.recorded_backward import BACKWARD
 from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, recorder
 from dovetail.prims.op import no_recorder, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, requires_grad, substitute, user_line
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, recording, requires_grad, substitute, user_line
 from dovetail.trace.ir import draws
 
 
@@ -110,20 +111,19 @@ class OwnBackward:
         """The cotangents of inputs and held values."""
         context = self.context.replaced(dict(zip([*self.inputs, *self.held], read, strict=True)))
         trace = recorder.get()
-        before, start = (trace.language, trace.depth), len(trace.lines)
-        trace.language, trace.depth = LANGUAGE, 0
-        try:
-            with trace.environment.watching():
-                grads = trace.environment.run(backward_of(self.function), (context, *self._arguments(gs, context)), {})
-                grads = grads if isinstance(grads, tuple) else (grads,)
-                grads = grads + (None,) * (len(self.arguments) - len(grads))
-                cotangents = dict.fromkeys(self.inputs)
-                for p, g in zip(self.arguments, grads, strict=False):
-                    if g is not None and is_proxy(p):
-                        g = g.to(p.dtype)
-                        cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
-        finally:
-            trace.language, trace.depth = before
+        inner = Trace(BACKWARD, language=LANGUAGE, environment=trace.environment, constants=trace.constants, names=trace.names, made_by=BACKWARD)
+        inner.inputs, inner.relations = list(dict.fromkeys([*trace.inputs, *proxies(read), *proxies(gs)])), trace.relations
+        with recording(inner), trace.environment.watching():
+            grads = trace.environment.run(backward_of(self.function), (context, *self._arguments(gs, context)), {})
+            grads = grads if isinstance(grads, tuple) else (grads,)
+            grads = grads + (None,) * (len(self.arguments) - len(grads))
+            cotangents = dict.fromkeys(self.inputs)
+            for p, g in zip(self.arguments, grads, strict=False):
+                if g is not None and is_proxy(p):
+                    g = g.to(p.dtype)
+                    cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
+        start = len(trace.lines)
+        trace.lines += inner.lines
         return [*_functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
 
     def _arguments(self, gs: Sequence[Any], context: Context) -> list[Any]:

@@ -29,6 +29,7 @@ TWICE = (
     "Trying to backward through the graph a second time: the compiled function has already run backward() through it. Specify retain_graph=True "
     "if you need to backward through the graph a second time"
 )
+BACKWARD = "backward of a torch.autograd.Function"  # what made a trace in which gradients end at what this has read
 Hook = Callable[[Proxy], Proxy]
 
 

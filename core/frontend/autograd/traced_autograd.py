@@ -11,7 +11,7 @@ import torch
 from dovetail import prims
 from dovetail.errors import Unsupported, require
 from dovetail.frontend.autograd.created_leaves import computed_from
-from dovetail.frontend.autograd.recorded_backward import Request, record_gradients
+from dovetail.frontend.autograd.recorded_backward import BACKWARD, Request, record_gradients
 from dovetail.langs.torch import LANGUAGE
 from dovetail.prims import recorder as current_recorder
 from dovetail.torch_internals import freed_graph
@@ -136,7 +136,14 @@ class TracedAutograd:
         wanted = _several(inputs)
         for p in wanted:
             require(requires_grad(p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
-        grads = self._gradients(tracker, _seeds(_several(outputs), _several(grad_outputs)), wanted, retain_graph, create_graph)
+        seeds = _seeds(_several(outputs), _several(grad_outputs))
+        trace = current_recorder.get()
+        if isinstance(trace, Trace) and trace.made_by == BACKWARD and not trace.depth:
+            request = Request(seeds, wanted, list(self.leaves), self.spent, {}, create_graph, create_graph if retain_graph is None else retain_graph)
+            with torch.set_grad_enabled(create_graph):
+                grads = record_gradients(trace, request)
+        else:
+            grads = self._gradients(tracker, seeds, wanted, retain_graph, create_graph)
         if materialize_grads:
             grads = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) if g is None else g for p, g in zip(wanted, grads, strict=True)]
         require(allow_unused or all([g is not None for g in grads]), UNUSED, error=RuntimeError)
