@@ -7,6 +7,8 @@ import importlib.util
 import os
 import random
 import time
+import uuid
+import warnings
 from pathlib import Path
 
 import numpy
@@ -98,7 +100,6 @@ def test_what_python_may_branch_on_is_guarded(tmp_path):
 
 
 REFUSED = {
-    "os.urandom": lambda x: x + os.urandom(1)[0],
     "numpy.random.bytes": lambda x: x + len(numpy.random.bytes(2)),
     "datetime.datetime.now": lambda x: x + datetime.datetime.now().microsecond,
     "_io.open": lambda x: x + len(open("/dev/null").read()),  # noqa: SIM115
@@ -109,6 +110,20 @@ REFUSED = {
 def test_what_cannot_be_read_anew_is_refused_by_name(name):
     with pytest.raises(Unsupported, match=rf"{name.rpartition('.')[2]}\(\) is not supported in compiled functions: .*outside"):
         dovetail.jit(REFUSED[name])(X)
+
+
+def test_names_that_are_unique_are_new_at_every_call():
+    def named(x):
+        name = f"t{uuid.uuid4().hex}"
+        return {name: x * 2, "sum": x.sum()}
+
+    compiled = dovetail.jit(named)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = [compiled(X + i) for i in range(4)]
+    assert len({name for result in results for name in result}) == 5
+    torch.testing.assert_close([[*result.values()] for result in results], [[(X + i) * 2, (X + i).sum()] for i in range(4)])
+    assert "os.urandom() at" in str(caught[0].message) and "had 2 outcomes" in str(caught[0].message)
 
 
 def test_a_write_to_an_outside_buffer_is_refused_and_undone():

@@ -287,7 +287,11 @@ def test_compiled_functions_train(fn) -> None:
 
 def test_a_backward_draws_the_numbers_of_its_forward_again() -> None:
     layer = torch.nn.LSTM(3, 4, 2, dropout=0.5)
-    functions = [lambda a: layer(a)[0], lambda a: through(torch.ops.aten.native_dropout, a, 0.5, True)[0] * a, lambda a: torch._standard_gamma(a.exp())]
+    functions = [
+        lambda a: layer(a)[0],
+        lambda a: through(torch.ops.aten.native_dropout, a, 0.5, True)[0] * a,
+        lambda a: torch._standard_gamma(a.exp()),
+    ]
     for fn in functions:
         fast = dovetail.jit(fn)
         for length in (4, 5, 6):  # of which the last is a symbol

@@ -9,7 +9,7 @@ import torch
 
 from dovetail.devices import device
 from dovetail.frontend.decisions.driver import GoEager
-from dovetail.frontend.decisions.requests import Outcome, Request
+from dovetail.frontend.decisions.requests import FEW, Outcome, Request
 from dovetail.frontend.decisions.sized import SizedRequester
 from dovetail.frontend.recording.tracked_environment import DRAWN, tensor_of
 
@@ -26,7 +26,7 @@ class DrawingRequester(SizedRequester):
                 return Outcome.of_value(call()), ()
             return Outcome.of_results(tensor_of(call()) if kind == "array" else torch.tensor(call(), dtype=DRAWN[kind]), {})
 
-        outcome, arriving = self.decide(Request(f"the result of {what}", mark, [], step))
+        outcome, arriving = self.decide(Request(f"the result of {what}", mark, [], step, FEW if kind == "unique" else None))
         if kind not in DRAWN and kind != "array":
             return outcome.value
         (spec,) = outcome.specs()

@@ -34,7 +34,7 @@ _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for 
 _SIGNS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
 _ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
-_FEW = 2  # outcomes of a float, and of text that one is written into, which rarely repeat
+FEW = 2  # outcomes of floats, text that one is written into and what the system draws, which rarely repeat
 _WIDTH = 80  # of an outcome in messages
 
 
@@ -230,7 +230,7 @@ class Requester(Machinery):
     def number(self, number: Proxy) -> Any:
         """Return the value of a number of the program."""
         if number not in self.numbers:
-            most = _FEW if number.spec.kind in ("float", "complex", "str") else None
+            most = FEW if number.spec.kind in ("float", "complex", "str") else None
             outcome, _ = self.decide(Request("a number", VALUE, [number], _number, most))
             self.numbers[number] = outcome.value
         return self.numbers[number]
@@ -275,7 +275,7 @@ class Requester(Machinery):
         convert = _CONVERSIONS.get(question)
         if convert is None or (question == "__index__" and tensor.spec.dtype.kind not in ("int", "bool")):
             raise no_value(tensor)
-        most = None if tensor.spec.dtype.kind in ("int", "bool") or question == "__int__" else _FEW
+        most = None if tensor.spec.dtype.kind in ("int", "bool") or question == "__int__" else FEW
         return self.decide(Request("a number", question, [tensor], lambda x: (Outcome.of_value(convert(x)), ()), most))[0].value
 
     def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict, *, sizes: bool = False) -> Any:
@@ -357,7 +357,7 @@ class Requester(Machinery):
                 return Outcome.of_results(call(*real), dims)
 
         mark = Same(function), grad, moving, frozen(template)
-        most = _FEW if function is torch.Tensor.tolist and args[0].spec.dtype.inexact else None
+        most = FEW if function is torch.Tensor.tolist and args[0].spec.dtype.inexact else None
         outcome, arriving = self.decide(Request(f"the result of {name}", mark, reads, step, most, place=place))
         if outcome.many is None:
             return mapped(lambda x: x, outcome.value)  # the program may write to a list
@@ -405,7 +405,7 @@ class Requester(Machinery):
         Args:
             call: the call.
             kind: a key of DRAWN for a number of the program, "array" for an array of NumPy's, "outcome" for a value each of which is an outcome,
-                "effect" for None.
+                "unique" for one that hardly repeats, "effect" for None.
             what: a name for messages.
             mark: equal for equal calls.
             generator: what it draws from; None for another part of the world.
@@ -472,6 +472,6 @@ class Probe(Requester):
         raise NeedsDecisions(Need(user_line(), no_value(request.reads[0])))
 
     def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
-        if kind != "outcome":
+        if kind not in ("outcome", "unique"):
             return NULL  # it runs before the program, until Python branches on its result
         raise NeedsDecisions(Need(user_line(), drawn_value(what)))

@@ -215,7 +215,7 @@ class TorchRecorder(CallHooks):
         if session is not None and session.is_open:
             self.environment.tracker.pin(generator)  # what follows draws from this one
             return session.draw(call, kind, what, mark, generator)
-        if kind == "outcome":
+        if kind in ("outcome", "unique"):
             raise drawn_value(what)
         return NULL
 

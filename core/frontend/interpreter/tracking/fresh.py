@@ -34,6 +34,8 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
         raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass its result")
     if rule.kind == "value":
         return looked_up(tracker, partial(function, *args, **kwargs))
+    if rule.kind == "unique":
+        return tracker.recorder.draw(partial(function, *args, **kwargs), "unique", f"{name}()", _mark(name, owner, args, kwargs), owner)
     if owner is not None and place is None:
         raise Unsupported(NEW_GENERATOR.format(f"{name}()"))
     if _is_numpy(owner) and rule.kind != "effect" and (rule is ARRAY or not _is_one_number(name, arguments, kwargs)):

@@ -48,7 +48,8 @@ _os = sys.modules[os.stat.__module__]  # posix, or nt
 
 class Fresh(NamedTuple):
     """The result of a call that is run at every call: `kind` is "float", "int" or "bool" for a number that is an input of the program, "array" for
-    an array of NumPy's that is one, "value" for a result that is guarded, since Python may branch on it, and "effect" for None."""
+    an array of NumPy's that is one, "value" for a result that is guarded, since Python may branch on it, "unique" for one that Python
+    waits for and that hardly repeats, and "effect" for None."""
 
     kind: str
 
@@ -61,7 +62,7 @@ class Refused(NamedTuple):
 
 DEEP, KEEPS = "deep", "keeps"
 FLOAT, INT, BOOL, VALUE, EFFECT = Fresh("float"), Fresh("int"), Fresh("bool"), Fresh("value"), Fresh("effect")
-ARRAY = Fresh("array")
+ARRAY, UNIQUE = Fresh("array"), Fresh("unique")
 _OUTSIDE = Refused("its result changes from call to call; call it outside the compiled function, and pass its result")
 _FILES = Refused("it reads or writes what is outside of the program; do it outside the compiled function, and pass what you need")
 _MOMENT = Refused("its result changes from call to call; call it outside, and pass its result, or use time.time(), which is read at every call")
@@ -83,7 +84,8 @@ CALLABLES: dict[Any, Any] = {
     **dict.fromkeys((os.getcwd, os.getpid, os.getppid, os.cpu_count, os.listdir, os.stat, os.lstat, os.access, os.readlink, os.getcwdb), VALUE),
     **dict.fromkeys((threading.get_ident, threading.get_native_id, sys.getswitchinterval, sys.getrecursionlimit), VALUE),
     **dict.fromkeys((datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today), _MOMENT),
-    **dict.fromkeys((os.urandom, input, sys.getrefcount), _OUTSIDE),
+    os.urandom: UNIQUE,  # as of uuid.uuid4()
+    **dict.fromkeys((input, sys.getrefcount), _OUTSIDE),
     **dict.fromkeys((open, os.open, os.system), _FILES),
     abc.get_cache_token: VALUE,
     **dict.fromkeys((sys.exit, sys.audit, functools.cmp_to_key, functools.reduce), KEEPS),
