@@ -44,6 +44,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
     is_compiling = True
     while True:
         environment = TrackedEnvironment(LANGUAGE)
+        environment.computes = sizes is not None and sizes.history.computes
         trace = Trace(language=LANGUAGE, environment=environment)
         if session is not None:
             session.attach(trace, environment)
@@ -54,20 +55,29 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
         except ArrayNeeded as needed:
             choices.inputs[id(needed.array)] = needed.array
         except TracedValueError as error:
-            if not choices.learn(error, trace, environment.array_inputs):
+            if not (_without_numbers(sizes, environment) or choices.learn(error, trace, environment.array_inputs)):
                 raise
         except Unsupported:
-            if not (choices.create(environment.array_inputs) or choices.give_up()):
+            if not (_without_numbers(sizes, environment) or choices.create(environment.array_inputs) or choices.give_up()):
                 raise
         except Exception as error:  # the program's own, perhaps only where torch.compiler.is_compiling() is true
             own = not isinstance(error, (DovetailError, PendingWrites)) or isinstance(error, InputError)
-            if not (own and is_compiling and recorder.checks_compiling):
-                raise
-            is_compiling = False
+            if not _without_numbers(sizes, environment):
+                if not (own and is_compiling and recorder.checks_compiling):
+                    raise
+                is_compiling = False
         finally:
             environment.array_inputs = None
         if sizes is not None:
             sizes.restart()
+
+
+def _without_numbers(sizes: SymbolicSizes | None, environment: TrackedEnvironment) -> bool:
+    """Return whether the function is to be traced again, with the values of numbers that it computes of sizes, since that has failed."""
+    if sizes is None or not environment.reals:
+        return False
+    sizes.history.computes = False
+    return True
 
 
 def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder) -> Acquired:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable
 from typing import Any
 
 from dovetail.errors import require
+from dovetail.prims.arithmetic_table import ARITHMETIC
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.spec import NumberSpec, TensorSpec
 
@@ -36,7 +34,7 @@ def size_python(target: str, x: str, *, dim: str) -> str:
 
 @prim(tags={Tag.NO_GRAD, Tag.CHEAP})
 def integer(*, value: Any) -> NumberSpec:
-    """A symbolic size as a number that the program returns, printed as `n1 = 2*s0`."""
+    """A symbolic size as a number that the program returns, or one that is computed of sizes, printed as `n1 = 2*s0` or `s1 = int(s0 * 0.8)`."""
     return NumberSpec("int")
 
 
@@ -45,29 +43,6 @@ def integer_python(target: str, *, value: str) -> str:
     return f"{target} = {value}"
 
 
-_MATH = {  # functions of Python's module `math` that compute floats, by how they are called
-    "({})": "sqrt cbrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh fabs erf erfc gamma lgamma "
-    "degrees radians",
-    "({}, {})": "pow atan2 hypot copysign fmod remainder",
-}
-ARITHMETIC: dict[str, tuple[str, Callable]] = {  # how a program writes an operation on numbers, and what it is
-    **{
-        name: (f"{{}} {sign} {{}}", getattr(operator, name))
-        for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"), ("floordiv", "//"), ("mod", "%"), ("pow", "**"))
-    },
-    "neg": ("-{}", operator.neg),
-    "pos": ("+{}", operator.pos),
-    "abs": ("abs({})", abs),
-    "round": ("round({}, {})", round),
-    "rounded": ("round({})", round),
-    "trunc": ("int({})", math.trunc),
-    "floor": ("int({} // 1)", math.floor),
-    "ceil": ("-int(-{} // 1)", math.ceil),
-    "int": ("int({})", int),
-    "float": ("float({})", float),
-    "power": ("float({} ** {})", lambda x, y: float(x**y)),  # raises where that is complex
-    **{f"math.{name}": (f"math.{name}{form}", getattr(math, name)) for form, names in _MATH.items() for name in names.split()},
-}
 _SAMPLES = {"bool": True, "int": 1, "float": 1.0}  # the kind of a result does not depend on values: nothing here is a power of a negative number
 
 

@@ -108,6 +108,10 @@ class Environment:
         """Return the numbers of a tensor as nested lists.  Raises TracedValueError where they are unknown."""
         raise no_value(tensor)
 
+    def of_sizes(self, op: str, operands: tuple) -> Any:
+        """Return what Python computes of sizes as a number of the program; None where it has to be known."""
+        return None
+
     def default_float(self) -> dtypes.DType:
         """Return the dtype of a Python float, and of a quotient of integers."""
         return dtypes.float32
@@ -180,6 +184,8 @@ class Trace:
             for dim, n in enumerate(p.spec.shape if isinstance(p, TensorProxy) else ()):
                 if is_symbol(n, atom):
                     return BoundSymbol(prims.size, (p,), {"dim": dim}, atom.proxy, [p])
+        if atom.real is not None:
+            return BoundSymbol(prims.integer, (), {"value": atom.real}, atom.proxy, [other.proxy for other in symbols_in(atom.real)])
         raise InvalidTrace(f"the trace made by {self.made_by} is invalid: {atom.name} ({atom.origin}) is the size of no input of {self.name}")
 
     def derive(self, made_by: str, **changes: Any) -> Trace:

@@ -20,7 +20,7 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import ExecutorError
 from dovetail.prims import SYMBOLS, symbols_of
-from dovetail.prims.sizes import Form, Size
+from dovetail.prims.sizes import Form, Real, Size
 from dovetail.trace.proxies import Proxy, proxies
 
 _serial = itertools.count()
@@ -157,6 +157,11 @@ def literal(value: Any, scope: Scope | None = None) -> str:
 def _registered(value: Any, kind: type, scope: Scope | None) -> str:
     if kind is Size:
         return str(value)
+    if kind is Real:
+        words = value.text()
+        if scope is not None and "math." in words:
+            scope.root("math")
+        return words
     if kind is Form:
         return value.text()
     for base in kind.__mro__:

@@ -348,7 +348,16 @@ PINS = {
     "f-string": lambda x: {"rows 3": x, "rows 4": x * 2}.get(f"rows {x.shape[0]}", x * 3),
     "dict key": lambda x: x * {3: 1, 4: 2}.get(x.shape[0], 3),
     "str": lambda x: x * len(str(x.shape)),
-    "float": lambda x: x * (x.shape[0] ** 0.5),
+}
+COMPUTED = {  # numbers that are computed of sizes are numbers of the program
+    "mean": lambda x: x.sum(0) / x.shape[0] + torch.arange(x.shape[0])[:, None] / x.shape[0],
+    "scale": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], scale=x.shape[0] ** -0.5) * (1 / math.sqrt(x.shape[0])),
+    "full": lambda x: torch.full((x.shape[0],), 1 / x.shape[0]) @ x + torch.tensor(x.shape[0] / 2),
+    "ratio": lambda x: (x[: int(x.shape[0] * 0.8)] * 2, round(x.shape[0] / 2), x[math.ceil(x.shape[0] / 4) :], math.log(x.shape[0])),
+    "power": lambda x: F.pad(x, (0, 0, 0, 2 ** math.ceil(math.log2(x.shape[0])) - x.shape[0])),
+    "square": lambda x: x[: int(math.sqrt(x.shape[0])) ** 2].reshape(int(math.sqrt(x.shape[0])), -1),
+    "branch": lambda x: x if x.shape[0] / 2 > 1.5 and max(1.0, x.shape[0] / 100) < 2.5 else -x,
+    "by value": lambda x: (x.clamp(max=x.shape[0] / 8), torch.add(x, x, alpha=1 / x.shape[0]), F.dropout(x, 1 / x.shape[0], training=False)),
 }
 
 
@@ -362,6 +371,42 @@ def test_15_what_needs_a_plain_int_compiles_for_each_length_and_the_warning_name
         x = R(n, 5)
         torch.testing.assert_close(compiled(x), fn(x))
     assert compiled.cache_info().misses == 3
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_15_what_is_computed_of_a_size_pins_nothing(name):
+    compiled = agrees(COMPUTED[name], [(R(n, 5),) for n in (12, 20, 10, 33, 6)])
+    assert compiled.cache_info().misses <= 2, dovetail.cache_misses(compiled)
+
+
+def test_15_text_with_sizes_in_it_pins_nothing():
+    def written(x):
+        n = x.shape[0]
+        return f"{n} rows, {n / 2:.1f} pairs, {n!r}", "%d of %s" % (n, n), "{}".format(n), str(n), repr(-n), x + 1  # noqa: UP031, UP032
+
+    compiled = dovetail.jit(written, dynamic=True)
+    for n in (12, 20, 5):
+        x = R(n, 2)
+        assert compiled(x)[:-1] == written(x)[:-1]
+    assert compiled.cache_info().misses == 1
+
+
+def test_15_a_guard_of_what_is_computed_of_a_size_and_a_handled_division():
+    def halves(x):
+        try:
+            x = x * (1 / (x.shape[0] / 2 - 5))
+        except ZeroDivisionError:
+            x = x * 3
+        return x[: int(x.shape[0] * 0.75)] + x[: 3 * x.shape[0] // 4]
+
+    compiled = agrees(halves, [(R(n, 5),) for n in (12, 20, 10, 33, 6)])
+    leaf = R(10, 5).requires_grad_()
+    torch.testing.assert_close(torch.autograd.grad(compiled(leaf).sum(), leaf), torch.autograd.grad(halves(leaf).sum(), leaf))
+
+
+def test_15_a_float_of_a_size_that_an_operation_needs_compiles_for_each_length():
+    with pytest.warns(UserWarning, match=rf"args\[0\]\.shape\[0\] is compiled for each value, since {__file__}:\d+ needs it as a plain number"):
+        agrees(lambda x: torch.arange(0, 1, 1 / x.shape[0])[:, None] * x, [(R(n, 5),) for n in (12, 20, 10)])
 
 
 def test_15_the_length_of_a_tensor_pins_nothing():

@@ -233,7 +233,7 @@ def _numbers(trace: Trace, lines: list[BoundSymbol], inputs: Sequence[Proxy]) ->
     tensors = [p for p in (*inputs, *(p for line in parts for p in line.writes)) if isinstance(p, TensorProxy)]
     named = symbols_in([*[(line.args, line.kwargs) for line in parts], *[(p.spec.shape, p.spec.strides) for p in tensors]])
     read, known, numbers = shown_symbols(inputs), shown_symbols(trace.inputs), set(trace.inputs)
-    return [atom.proxy for atom in named if atom not in read and (atom in known or atom.proxy in numbers)]
+    return [atom.proxy for atom in named if atom not in read and (atom in known or atom.real is not None or atom.proxy in numbers)]
 
 
 def as_line(group: Group) -> BoundSymbol:

@@ -208,6 +208,7 @@ class Graph:
         self.arguments: tuple[SizeHistory, bool | None] | None = None  # which sizes of arguments are symbols; None where none are
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
+        self.computes = True  # whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed
         self.creates_leaves = False  # whether leaves that the program creates are leaves of eager autograd, since gradients of some are needed
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.creates = False  # whether np.zeros and its like are traced, since the program writes traced values into what they return

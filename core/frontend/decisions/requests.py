@@ -19,21 +19,19 @@ from dovetail.frontend.decisions.outside import assigned, caller, draws, frozen,
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.recording.checkpoint import Checkpoint
+from dovetail.frontend.recording.host_numbers import CONVERSIONS, ROUNDINGS, VALUE, meaning
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment, drawn_value
 from dovetail.langs.torch import SymbolicInt, spec_of
 from dovetail.prims import TensorSpec, recorder
-from dovetail.prims.host import ARITHMETIC
+from dovetail.prims.arithmetic_table import ARITHMETIC
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail.prims.spec import strides_in_order
 from dovetail.torch_internals import any_autocast, no_torch_function
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, user_line
 from dovetail.trace.proxies import no_value
 
-VALUE = "value"  # the question for the number itself
 _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _SIGNS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
-_CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
-_ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
 FEW = 2  # outcomes of floats, text that one is written into and what the system draws, which rarely repeat
 _WIDTH = 80  # of an outcome in messages
 
@@ -153,24 +151,6 @@ def _number(x: Any) -> tuple[Outcome, tuple]:
     return Outcome.of_value(x), ()
 
 
-def meaning(question: str, value: Any, others: tuple) -> Any:
-    """Return what a method such as `__add__` returns for the number `value`."""
-    if question == VALUE:
-        return value
-    if question in _CONVERSIONS:
-        return _CONVERSIONS[question](value)
-    if question in _ROUNDINGS or not others:
-        return getattr(value, question)(*others)
-    name = question.strip("_")
-    if (plain := _operator(name)) is not None:
-        return plain(value, *others)
-    return _operator(name[1:])(*((others[0], value) if name[0] == "r" else (value, *others)))  # `__rsub__`, and `__isub__` of what does not change
-
-
-def _operator(name: str) -> Callable | None:
-    return getattr(operator, name, None) or getattr(operator, f"{name}_", None)
-
-
 class Requester(Machinery):
     """Answers requests for traced values by decisions.
 
@@ -270,9 +250,9 @@ class Requester(Machinery):
             raise no_value(tensor)
         if question == "__bool__":
             return self.decide(Request("a condition", question, [tensor], _truth, None, "bool({})"))[0]
-        if question in _ROUNDINGS[1:]:
+        if question in ROUNDINGS[1:]:
             return getattr(self._of_tensor(tensor, "__float__"), question)()
-        convert = _CONVERSIONS.get(question)
+        convert = CONVERSIONS.get(question)
         if convert is None or (question == "__index__" and tensor.spec.dtype.kind not in ("int", "bool")):
             raise no_value(tensor)
         most = None if tensor.spec.dtype.kind in ("int", "bool") or question == "__int__" else FEW

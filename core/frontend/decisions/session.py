@@ -20,12 +20,13 @@ from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segme
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
-from dovetail.frontend.decisions.state import Reader, Same, State, is_handled, source_key
+from dovetail.frontend.decisions.state import Reader, Same, State, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
+from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
 from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
@@ -80,6 +81,7 @@ class Session(CountingRequester):
         environment = TrackedEnvironment(LANGUAGE)
         environment.read.add("default_dtype")  # guarded in the root, where it costs least: most programs read it sooner or later
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
+        environment.computes = graph.computes
         sizes = ArgumentSizes(*graph.arguments) if graph.arguments is not None else None
         self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.creates))
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
@@ -99,6 +101,9 @@ class Session(CountingRequester):
         except GradientDisagreement as wrong:
             raise GoEager("", lasting=False) from wrong
         except Exception as error:
+            if environment.reals and graph.computes and isinstance(error, DovetailError):
+                graph.computes = False
+                raise graph.start_over() from error
             if (self.late or self.recorder.sizes) and isinstance(error, DovetailError):
                 raise self.without_symbols() from error
             if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.inside is not None and not graph.creates:

@@ -22,6 +22,7 @@ class SizeGuards:
         self.waiting: list[Form] = self.relations.guards()
         self.relations.close()
         self.read: set[Atom] = set()
+        self.computed = [atom for atom in self.relations.symbols() if atom.real is not None]
 
     def of_tensor(self, proxy: Proxy) -> list[BoundSymbol]:
         """Return the lines that read the symbols of a tensor, and the conditions that can be checked then."""
@@ -37,17 +38,29 @@ class SizeGuards:
         if atom.number not in self.relations.equal:
             self.read.add(atom)
             return self._ready()
+        return [self._same(atom)]
+
+    def _same(self, atom: Atom) -> BoundSymbol:
+        """Return the line that checks that a symbol is the size that it equals."""
         value = self.relations.value_of(atom)
         words = value.text(self.origins) if not isinstance(value, int) else str(value)
         pin = next((pin for pin in self.relations.pins if atom in pin.symbols), None)
         miss = Miss(f"{atom.origin} is no longer {words}" + (f", on which {pin.where} depends" if pin is not None and pin.where else ""))
-        return [BoundSymbol(prims.check_value, (atom.proxy,), {"type": int, "value": value, "miss": miss}, None, [atom.proxy])]
+        return BoundSymbol(prims.check_value, (atom.proxy,), {"type": int, "value": value, "miss": miss}, None, [atom.proxy])
 
     def _ready(self) -> list[BoundSymbol]:
+        lines: list[BoundSymbol] = []
+        for atom in self.computed:  # a later one may be computed of an earlier one
+            operands = symbols_in(atom.real)
+            if atom not in self.read and self.read.issuperset(operands):
+                self.read.add(atom)
+                lines.append(BoundSymbol(prims.integer, (), {"value": atom.real}, atom.proxy, [operand.proxy for operand in operands]))
+                if atom.number in self.relations.equal:
+                    lines.append(self._same(atom))
         ready = [form for form in self.waiting if self.read.issuperset(symbols_in(form.size))]
         done = set(map(id, ready))
         self.waiting = [form for form in self.waiting if id(form) not in done]
-        return [self._line(form) for form in ready]
+        return lines + [self._line(form) for form in ready]
 
     def _line(self, form: Form) -> BoundSymbol:
         because = f", on which {' and '.join(form.places)} depends" if form.recorded and form.places else ""

@@ -72,11 +72,13 @@ class SizeHistory:
         seen: the last shape, or int, at each source.
         moving: where sizes or ints have changed.
         pinned: the sizes that a program needs as plain ints, and the user's line that needs them.
+        computes: whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed.
     """
 
     seen: dict[str, Any] = field(default_factory=dict)
     moving: set[Place] = field(default_factory=set)
     pinned: dict[Place, str | None] = field(default_factory=dict)
+    computes: bool = True
 
     def note(self, sizes: SymbolicSizes) -> list[str]:
         """Remember what a compilation saw; return a sentence for each symbol that it needed as a plain int for the first time."""

@@ -34,7 +34,7 @@ from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.modules.compiled_module import CompiledModule
-from dovetail.frontend.recording import nn_module_tracing
+from dovetail.frontend.recording import host_numbers, nn_module_tracing
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.control_flow import CONTROL_FLOW
 from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
@@ -159,6 +159,8 @@ class CallHooks(ValueHooks):
             return object.__new__(function)
         if function is int and len(args) == 1 and type(args[0]) is SymbolicInt:
             return args[0]
+        if kind is BuiltinFunctionType and function in host_numbers.FUNCTIONS and any([type(x) is SymbolicInt for x in args]):
+            return tracker.call(function, list(map(self.environment.number_of, args)), kwargs, frame) if self.environment.computes else NULL
         if function is divmod and any(map(is_traced_array, args)):
             parts = ((operator.floordiv, "floordiv"), (operator.mod, "mod"))
             return tuple([tracker.operator(op, *args, f"__{name}__", f"__r{name}__") for op, name in parts])

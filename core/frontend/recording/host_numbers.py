@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dovetail import prims
 from dovetail.prims import recorder
-from dovetail.prims.host import ARITHMETIC
+from dovetail.prims.arithmetic_table import ARITHMETIC
 from dovetail.trace import NumberProxy
 
 _REAL = frozenset({"bool", "int", "float"})
@@ -18,6 +19,9 @@ _DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
 _UNARY = frozenset({"neg", "pos", "abs"})
 _ROUNDINGS = frozenset({"round", "trunc", "floor", "ceil"})  # of floats they raise for NaN and infinities
 FUNCTIONS = {getattr(math, op.removeprefix("math.")): op for op in ARITHMETIC if op.startswith("math.")}  # of Python's module -> operation
+CONVERSIONS: dict[str, Callable] = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index, "__complex__": complex}
+ROUNDINGS = ("__round__", "__trunc__", "__floor__", "__ceil__")
+VALUE = "value"  # the question for the number itself
 _LARGEST = 64  # exponent of a power that is computed when the program runs
 
 
@@ -37,8 +41,6 @@ Raising = Callable[..., NumberProxy] | None  # records arithmetic that may raise
 
 def computed(number: NumberProxy, question: str, others: tuple, *, known: Known, raising: Raising) -> Any:
     """Return `number.question(*others)` as a number of the program; None where that takes its value."""
-    if recorder.get().depth:
-        return None
     op, operands = _read(question, number, others)
     operands = tuple([known.get(x, x) if type(x) is NumberProxy else x for x in operands])
     if not any([type(x) is NumberProxy for x in operands]):
@@ -131,3 +133,21 @@ def formatted(number: NumberProxy, form: str, *, known: Known) -> NumberProxy | 
 def joined(parts: list[Any]) -> Any:
     """Return pieces of text as one."""
     return prims.join_text(*parts) if any(map(is_text, parts)) else "".join(parts)
+
+
+def meaning(question: str, value: Any, others: tuple) -> Any:
+    """Return what a method such as `__add__` returns for the number `value`."""
+    if question == VALUE:
+        return value
+    if question in CONVERSIONS:
+        return CONVERSIONS[question](value)
+    if question in ROUNDINGS or not others:
+        return getattr(value, question)(*others)
+    name = question.strip("_")
+    if (plain := _operator(name)) is not None:
+        return plain(value, *others)
+    return _operator(name[1:])(*((others[0], value) if name[0] == "r" else (value, *others)))  # `__rsub__`, and `__isub__` of what does not change
+
+
+def _operator(name: str) -> Callable | None:
+    return getattr(operator, name, None) or getattr(operator, f"{name}_", None)

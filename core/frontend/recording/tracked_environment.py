@@ -13,11 +13,14 @@ from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.autocast import cast
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
+from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import resize_out
-from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, size_of
-from dovetail.prims import Symbol
+from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, SymbolicInt, size_of, symint
+from dovetail.prims import NumberSpec, Symbol, recorder
+from dovetail.prims.arithmetic_table import COMPARISONS
+from dovetail.prims.sizes import Real, Size, relations_in
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, tree_map, user_line
 
@@ -65,6 +68,8 @@ class TrackedEnvironment(TorchEnvironment):
         self.arrays: Any = None  # what is done with NumPy arrays, once there is one
         self.array_inputs: dict[Proxy, Any] | None = None  # the arrays that are inputs, once the run has seen arrays
         self.casting = self.finished = self.parsing = False  # `parsing`: whether torch's own parser looks at arguments
+        self.reals: dict[Proxy, Any] = {}  # numbers of the program that are computed of sizes -> the size or Real
+        self.computes = True  # whether there are such
         self.most_guards: int | None = None  # how many there may be, once the prologue is complete
 
     def freeze_guards(self) -> None:
@@ -85,9 +90,16 @@ class TrackedEnvironment(TorchEnvironment):
 
     def value(self, proxy: Proxy, question: str, others: tuple) -> Any:
         if type(proxy) is NumberProxy and self.language is LANGUAGE:
-            number = host_numbers.computed(proxy, question, others, known=self.known_numbers, raising=self.raising)
+            of_sizes, others = self.session is None and proxy in self.reals, tuple(map(self.number_of, others))
+            number = None
+            if of_sizes or not recorder.get().depth:
+                number = host_numbers.computed(proxy, question, others, known=self.known_numbers, raising=self.raising((proxy, *others)))
             if number is not None:
-                return number
+                return self.noted(number)
+            if of_sizes:
+                if question.strip("_") in COMPARISONS and all([type(x) in (int, float) or x in self.reals for x in others]):
+                    return bool(self._rounded(question.strip("_"), (proxy, *others)))
+                return host_numbers.meaning(question, self._pinned(proxy), tuple(map(self._pinned, others)))
         if self.session is None or self.parsing:
             return super().value(proxy, question, others)
         return self.session.answer(proxy, question, others)
@@ -97,10 +109,12 @@ class TrackedEnvironment(TorchEnvironment):
         """Whether a call in which a line of the program raises starts again in eager mode."""
         return self.session is not None and self.session.restarts
 
-    @property
-    def raising(self) -> Callable[..., NumberProxy] | None:
-        """What records arithmetic that may raise: as a line, or as a decision where the program handles the error; None where neither can be."""
-        if self.session is None or not self.session.is_open:
+    def raising(self, operands: Sequence[Any]) -> Callable[..., NumberProxy] | None:
+        """Return what records arithmetic that may raise: a line, or a decision where the program handles the error; None where neither can be."""
+        if self.session is None:
+            of_sizes = all([type(x) is not NumberProxy or x in self.reals for x in operands])
+            return prims.arithmetic if of_sizes and not is_handled() else None
+        if not self.session.is_open:
             return None
         return prims.arithmetic if self.session.raises_late else self.session.arithmetic
 
@@ -108,6 +122,51 @@ class TrackedEnvironment(TorchEnvironment):
     def known_numbers(self) -> Mapping[Proxy, Any]:
         """The numbers of the program whose values decisions have fixed."""
         return self.session.numbers if self.session is not None else {}
+
+    # numbers that are computed of sizes
+
+    def of_sizes(self, op: str, operands: tuple) -> Any:
+        if not self.computes or recorder.get().depth or self.language is not LANGUAGE:
+            return None
+        return self.noted(prims.arithmetic(*[self.number_of(symint(x)) for x in operands], op=op))
+
+    def number_of(self, x: Any) -> Any:
+        """Return a size as a number of the program, anything else as it is."""
+        if type(x) is not SymbolicInt or not self.computes:
+            return x
+        number = prims.integer(value=x.size)
+        self.reals[number] = x.size
+        return number
+
+    def noted(self, number: Any) -> Any:
+        """Return the result of the arithmetic that was recorded last: where it is a whole number that is computed of sizes, as a size."""
+        if type(number) is tuple:
+            return tuple(map(self.noted, number))
+        lines = recorder.get().lines
+        line = next((line for line in reversed(lines[-2:]) if line.out is number and line.symbol is prims.arithmetic), None)
+        if line is None or not all([type(x) is not NumberProxy or x in self.reals for x in line.args]):
+            return number
+        if number.spec.kind != "int" or self.session is not None:
+            self.reals[number] = self._real(line.kwargs["op"], line.args)
+            return number
+        size = self._rounded(line.kwargs["op"], line.args)
+        return size if recorder.get().depth else symint(size)
+
+    def _real(self, op: str, operands: Sequence[Any]) -> Real:
+        return Real(op, tuple([self.reals[x] if type(x) is NumberProxy else x for x in operands]))
+
+    def _rounded(self, op: str, operands: Sequence[Any]) -> Any:
+        """Return a whole number that is computed of sizes, as a size."""
+        real = self._real(op, operands)
+        size, atom = relations_in(real).rounded(real)
+        if atom is not None:
+            atom.proxy = NumberProxy(atom.name, NumberSpec("int"))
+        return size
+
+    def _pinned(self, x: Any) -> Any:
+        """Return the value of a number that is computed of sizes, on which the program then depends."""
+        value = self.reals.get(x, x) if type(x) is NumberProxy else x
+        return value.pinned() if type(value) is Real else int(value) if type(value) is Size else value
 
     def resize_out(self, out: Any, value: Any) -> bool:
         """Return whether an empty tensor of the program has become the result that is written into it."""

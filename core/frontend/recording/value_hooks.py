@@ -112,9 +112,9 @@ class ValueHooks(ArrayHooks):
             return session.holds(function, args, kwargs)
         if (function is divmod or function in host_numbers.FUNCTIONS) and not kwargs:
             numbers = [self.converted(x, float) if is_open and isinstance(x, TensorProxy) else x for x in args]
-            result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, raising=self.environment.raising)
+            result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, raising=self.environment.raising(numbers))
             if result is not None:
-                return result
+                return self.environment.noted(result)
         if session is None:
             return call(function, args, kwargs, frame)
         return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
@@ -134,6 +134,8 @@ class ValueHooks(ArrayHooks):
         return None if session is None else session.counted(bounds)
 
     def formatted(self, tensor: Any) -> Any:
+        if type(tensor) is SymbolicInt:
+            return self.environment.number_of(tensor)
         lonely = isinstance(tensor, TensorProxy) and not tensor.spec.shape and self.class_of(tensor) is torch.Tensor
         return tensor.item() if lonely else tensor
 
@@ -151,18 +153,20 @@ class ValueHooks(ArrayHooks):
         return host_numbers.joined(parts)
 
     def converted(self, value: Any, kind: type) -> Any:
+        if kind is float and type(value) is SymbolicInt:
+            value = self.environment.number_of(value)
         if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
             return NULL
         if isinstance(value, TensorProxy):
-            rounds = kind is int and value.spec.dtype.kind == "float" and self.environment.raising is None
+            rounds = kind is int and value.spec.dtype.kind == "float" and self.environment.raising((value,)) is None
             unlike = value in self.floats or value.spec.numel != 1 or rounds
             if unlike or self.class_of(value) is not torch.Tensor:
                 return NULL
             value = value.item()
             if not isinstance(value, Proxy):
                 return kind(value)
-        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, raising=self.environment.raising)
-        return NULL if number is None else number
+        number = host_numbers.converted(value, kind, known=self.environment.known_numbers, raising=self.environment.raising((value,)))
+        return NULL if number is None else self.environment.noted(number)
 
     def concrete(self, number: Any) -> Any:
         return self.environment.value(number, "value", ())

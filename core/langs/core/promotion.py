@@ -21,7 +21,7 @@ def default_float() -> DType:
 
 def number_dtype(number: Any) -> DType:
     """Return the dtype a Python number has among tensors."""
-    kind = number.spec.kind if isinstance(number, NumberProxy) else kind_of(number)
+    kind = kind_of(number)
     if kind in _NUMBER_KINDS:
         return _NUMBER_KINDS[kind]
     return default_float() if kind == "float" else dtypes.COMPLEX_OF[default_float()]
@@ -29,6 +29,8 @@ def number_dtype(number: Any) -> DType:
 
 def kind_of(number: Any) -> str:
     """Return the kind of a number: bool, int, float or complex."""
+    if isinstance(number, NumberProxy):
+        return number.spec.kind
     for kind, type_ in (("bool", bool), ("int", int), ("float", float), ("complex", complex)):
         if isinstance(number, type_):
             return kind

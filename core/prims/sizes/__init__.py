@@ -6,6 +6,7 @@ from dovetail.prims.sizes.relations import Pin as Pin
 from dovetail.prims.sizes.relations import Relations as Relations
 from dovetail.prims.sizes.relations import RelationsClosed as RelationsClosed
 from dovetail.prims.sizes.size import Atom as Atom
+from dovetail.prims.sizes.size import Real as Real
 from dovetail.prims.sizes.size import Size as Size
 from dovetail.prims.sizes.size import float_of as float_of
 from dovetail.prims.sizes.size import hint_of as hint_of

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from dovetail.errors import DovetailError
 from dovetail.prims.sizes.polynomials import Monomial, Terms, add, common_factor, divide_exactly, lowest, multiply, scale, without
-from dovetail.prims.sizes.size import Atom, Size, symbols_in
+from dovetail.prims.sizes.size import Atom, Real, Size, symbols_in
 
 _DEEPEST = 3  # most quotients that a proof replaces by their bounds
 
@@ -113,6 +113,7 @@ class Relations:
         self.memo: dict[tuple, tuple] = {}
         self._sizes: dict[frozenset, Size] = {}
         self._quotients: dict[tuple, Size] = {}
+        self._rounded: dict[str, Size] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"locate": _nowhere, "memo": {}, "closed": True}
@@ -127,6 +128,26 @@ class Relations:
         size = self.size({(atom.number,): 1})
         self.forms[_key(size.terms)] = Form(size, low, high)
         return size
+
+    def rounded(self, real: Real) -> tuple[Any, Atom | None]:
+        """Return a whole number that is computed of sizes: a symbol; an int where it is below 2 in this call.
+
+        Also return the atom where that is new.
+        """
+        hint, text = real.hint, real.text()
+        if hint < 0 or not symbols_in(real):
+            return real.pinned(), None
+        if text in self._rounded:
+            return self.size(self._rounded[text].terms), None
+        if self.closed:
+            raise RelationsClosed(f"{text} is needed as a size, and the guards of the program are complete; compile with dynamic=False")
+        names = {atom.number: atom.origin for atom in self.symbols()}
+        size = self.symbol(hint, low=min(hint, 2), origin=real.text(names))
+        atom, self._rounded[text] = self.atoms[-1], size
+        atom.real = real
+        if hint < 2:
+            self.is_zero(size - hint)
+        return self.size(size.terms), atom
 
     def size(self, terms: Terms) -> Any:
         """Return the size with these terms, an int where they are constant."""
@@ -156,7 +177,10 @@ class Relations:
         """Return what an atom is known to equal, None for most."""
         parts = self.atoms[number].parts
         if parts is None:
-            return self.equal.get(number)
+            known, real = self.equal.get(number), self.atoms[number].real
+            if known is not None or real is None or symbols_in(real):
+                return known
+            return {(): real.hint} if real.hint else {}
         a, b = map(self._constant, parts)
         if type(a) is Size or type(b) is Size:
             return None
@@ -407,8 +431,12 @@ class Relations:
             return known
         if self.closed:
             raise RelationsClosed(f"the value of the size {size} is needed, and the program was compiled for any; compile with dynamic=False")
-        self.pins.append(Pin(size.text(), size.hint, self.locate(), tuple(symbols_in(size))))
+        symbols = symbols_in(size)
+        operands = {operand: None for atom in symbols if atom.real is not None for operand in symbols_in(atom.real)}
+        self.pins.append(Pin(size.text(), size.hint, self.locate(), (*symbols, *operands)))
         self.is_zero(size - size.hint)
+        for operand in operands:
+            self.is_zero(self.value_of(operand) - operand.hint)
         return size.hint
 
     def close(self) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dovetail.prims.arithmetic_table import ARITHMETIC
 from dovetail.prims.sizes.polynomials import Monomial, Terms, add, multiply, scale
 
 if TYPE_CHECKING:
     from dovetail.prims.sizes.relations import Relations
+
+
+_ALONE = re.compile(r"[\w.\[\]]+")  # an operand that needs no parentheses
 
 
 @dataclass(eq=False)
@@ -25,6 +30,7 @@ class Atom:
         parts: numerator and denominator of a quotient, at least 0 and at least 1; None for a symbol.
         origin: where a symbol is read, such as "args[0].shape[1]".
         proxy: the number that a program reads for a symbol; the front end sets it.
+        real: what a symbol is that programs compute of other sizes; None for those that they read.
     """
 
     number: int
@@ -33,6 +39,42 @@ class Atom:
     parts: tuple[Any, Any] | None = None
     origin: str = ""
     proxy: Any = None
+    real: Real | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Real:
+    """A number that is computed of sizes, such as `s0 ** 0.5`.
+
+    Attributes:
+        op: the operation, a key of ARITHMETIC.
+        operands: sizes, other such numbers, and plain numbers.
+    """
+
+    op: str
+    operands: tuple[Any, ...]
+
+    @property
+    def hint(self) -> Any:
+        """The number in the call that is traced."""
+        return self._computed(hint_of)
+
+    def pinned(self) -> Any:
+        """Return the number in the call that is traced, on which the program then depends."""
+        return self._computed(int)
+
+    def _computed(self, value_of: Callable[[Size], int]) -> Any:
+        values = [x._computed(value_of) if type(x) is Real else value_of(x) if type(x) is Size else x for x in self.operands]
+        return ARITHMETIC[self.op][1](*values)
+
+    def text(self, names: Mapping[int, str] | None = None) -> str:
+        """Return the number as a Python expression; `names` has other names for atoms, by number."""
+        form, words = ARITHMETIC[self.op][0], [x.text(names) if type(x) in (Real, Size) else repr(x) for x in self.operands]
+        if form.endswith("({})"):
+            return form.format(*words)
+        return form.format(*[text if _ALONE.fullmatch(text) else f"({text})" for text in words])
+
+    __str__ = __repr__ = text
 
 
 class Size:
@@ -306,6 +348,8 @@ def is_symbolic(tree: Any) -> bool:
 
 def symbols_in(tree: Any) -> dict[Atom, None]:
     """Return the symbols of the sizes in nested tuples, lists and dicts, those inside of quotients too."""
+    if type(tree) is Real:
+        tree = tree.operands
     if type(tree) is Size:
         return dict.fromkeys([atom for atom in tree.atoms() if atom.parts is None])
     if type(tree) is slice:
@@ -313,7 +357,7 @@ def symbols_in(tree: Any) -> dict[Atom, None]:
     atoms: dict[Atom, None] = {}
     if isinstance(tree, (tuple, list, dict)):
         for item in tree.values() if isinstance(tree, dict) else tree:
-            if type(item) is Size or isinstance(item, (tuple, list, dict, slice)):
+            if type(item) in (Size, Real) or isinstance(item, (tuple, list, dict, slice)):
                 atoms |= symbols_in(item)
     return atoms
 
@@ -322,12 +366,14 @@ def relations_in(tree: Any) -> Relations | None:
     """Return what is known of the sizes in nested tuples, lists and dicts; None where all are ints."""
     if type(tree) is Size:
         return tree.relations
+    if type(tree) is Real:
+        tree = tree.operands
     kind = type(tree)
     if not issubclass(kind, (tuple, list, dict)):
         return None
     for item in tree.values() if issubclass(kind, dict) else tree:
         inner = type(item)
-        if inner is Size or issubclass(inner, (tuple, list, dict)):
+        if inner is Size or inner is Real or issubclass(inner, (tuple, list, dict)):
             known = relations_in(item)
             if known is not None:
                 return known

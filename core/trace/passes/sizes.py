@@ -36,13 +36,23 @@ def sizes(trace: Trace) -> Trace:
     numbers = {*proxies(trace.outputs), *[p for line in trace.lines for p in line.reads]}
     named = [atom for atom in trace.relations.symbols() if atom.proxy in numbers]
     wanted |= dict.fromkeys([atom for each in named for atom in symbols_in(trace.relations.value_of(each))])
-    wanted |= dict.fromkeys(named)
+    wanted = operands_first([*wanted, *named])
     known = set(trace.inputs)
     new = trace.derive("sizes")
     new.lines = [trace.size_line(atom) for atom in wanted if atom.proxy not in known]
     for line, atoms in zip(trace.lines, used, strict=True):
         new.lines.append(line.replace(reads=[*line.reads, *[atom.proxy for atom in atoms]]) if atoms else line)
     return new
+
+
+def operands_first(atoms: Iterable[Atom]) -> dict[Atom, None]:
+    """Return symbols in an order in which they can be defined: behind those that they are computed of."""
+    ordered: dict[Atom, None] = {}
+    for atom in atoms:
+        if atom.real is not None:
+            ordered |= operands_first(symbols_in(atom.real))
+        ordered[atom] = None
+    return ordered
 
 
 def shown_symbols(tensors: Iterable[Any]) -> set[Atom]:

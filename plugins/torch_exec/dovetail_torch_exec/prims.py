@@ -21,7 +21,7 @@ from dovetail.errors import NotTracing
 from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol
-from dovetail.prims.host import ARITHMETIC
+from dovetail.prims.arithmetic_table import ARITHMETIC
 from dovetail_torch_exec import philox
 from dovetail_torch_exec.convolution import convolution, convolution_input_grad, convolution_weight_grad, in_format
 

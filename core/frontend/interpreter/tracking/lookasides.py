@@ -262,7 +262,8 @@ def _conversion(kind: type, *names: str) -> Callable:
         args = list(tracker.legible(args)) if tracker.recorder.writes_text else args
         only = args[0] if len(args) == 1 and not kwargs else NULL
         if kind is str:
-            if builtin is str and tracker.recorder.is_number(only) and (text := tracker.recorder.text(only, "")) is not NULL:
+            only = tracker.recorder.formatted(only) if tracker.recorder.is_symbolic(only) else only
+            if tracker.recorder.is_number(only) and (text := tracker.recorder.text(only, "")) is not NULL:
                 return text
             if only is not NULL and (text := tracker.repr(only)) is not NULL:
                 return text

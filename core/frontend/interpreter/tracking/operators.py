@@ -236,6 +236,7 @@ class Operators:
     def filled_in(self, template: str, values: tuple) -> Any:
         """Return `template % values` with numbers of the program among the values, as text of the program; NULL for others."""
         places = [match for match in _PLACE.finditer(template) if match["kind"]]
+        values = tuple([self.recorder.formatted(x) if self.recorder.is_symbolic(x) else x for x in values])
         if len(places) != len(values) or "%" in _PLACE.sub("", template) or not any(map(self._is_written, values)):
             return NULL
         forms = [self._form(match, value) for match, value in zip(places, values, strict=True)]
@@ -291,7 +292,7 @@ class Operators:
         return [opening, *items, "," if type(value) is tuple and len(value) == 1 else "", closing]
 
     def format(self, value: Any, conversion: int, spec: str | None) -> Any:
-        value = self.recorder.formatted(value) if not conversion and self.recorder.is_tensor(value) else value
+        value = self.recorder.formatted(value) if (not conversion or self.recorder.is_symbolic(value)) and self.recorder.is_tensor(value) else value
         spec = self.spelled(spec)
         if self.recorder.is_text(value) and conversion < _REPR and not spec:
             return value

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InvalidTrace
+from dovetail.prims import recorder
 from dovetail.prims.sizes import Size
 from dovetail.trace.printing import LITERALS
 
@@ -141,11 +142,28 @@ def shape_of(shape: tuple[Any, ...]) -> torch.Size:
 
 _PLAIN_OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.lshift, operator.rshift, divmod)
 _PINNING = (operator.truediv, operator.and_, operator.or_, operator.xor)
+_NUMBERS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
+_DIVIDING = (operator.truediv, operator.floordiv, operator.mod)
 _COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 
 def _is_other_number(x: Any) -> bool:
     return isinstance(x, (float, complex)) or (type(x).__module__ == "numpy" and hasattr(x, "__index__"))
+
+
+def _floating(op: Callable, a: Any, b: Any) -> Any:
+    """Return a float, or a power of an int, that is computed of sizes, as a number of the program; None where it has to be known."""
+    kinds, environment = (type(a), type(b)), getattr(recorder.get(), "environment", None)
+    if environment is None or op not in _NUMBERS or not {*kinds} <= {int, float, Size}:
+        return None
+    if op is operator.pow and kinds == (int, Size) and a > 0 and b >= 0:
+        return environment.of_sizes("pow", (a, b))
+    if op is operator.pow:
+        floats = kinds[0] is Size and (kinds[1] is float or (kinds[1] is int and b < 0))
+        return environment.of_sizes("power", (a, b)) if floats or (kinds[0] is float and a > 0) else None
+    if (op is not operator.truediv and float not in kinds) or (op in _DIVIDING and b == 0):
+        return None
+    return environment.of_sizes(op.__name__, (a, b))
 
 
 def _binary(op: Callable, *, swapped: bool = False, pins: bool = False) -> Callable[[Any, Any], Any]:
@@ -155,6 +173,8 @@ def _binary(op: Callable, *, swapped: bool = False, pins: bool = False) -> Calla
         other = size_of(other)
         if isinstance(other, float) and op in _COMPARISONS:
             return op(self.size, other)
+        if (number := _floating(op, *((other, self.size) if swapped else (self.size, other)))) is not None:
+            return number
         if _is_other_number(other) or (pins and isinstance(other, (int, Size))):
             return op(other, int(self.size)) if swapped else op(int(self.size), other if not isinstance(other, Size) else int(other))
         if not isinstance(other, (int, Size)):
