@@ -128,6 +128,48 @@ def test_a_race_is_caught_within_64_calls(kind, name):
     assert all(right for right, _ in [trained(fn) for _ in range(8)])
 
 
+def wrong_in_an_element(run):
+    """Element 4,097 is off by a hundredth."""
+
+    def fault(*inputs):
+        results = [x.clone() for x in run(*inputs)]
+        results[0].flatten()[4097] *= 1.01
+        return results
+
+    return fault
+
+
+def in_one_buffer(run):
+    """Returns the same memory each time."""
+    kept = []
+
+    def fault(*inputs):
+        kept[:] = kept or [x.clone() for x in run(*inputs)]
+        return [x.copy_(new) for x, new in zip(kept, run(*inputs))]
+
+    return fault
+
+
+@pytest.mark.parametrize("fault", [wrong_in_an_element, in_one_buffer])
+def test_large_elements_hide_no_wrong_small_one_and_results_have_memory_of_their_own(fault):
+    fn = dovetail.jit(lambda x: torch.exp(x * 2) + 1, executors=[fusion(fault, "exp")])
+    x = torch.cat([torch.rand(SIZE), torch.full((9,), 15.3)])  # rounding of exp(30.6) is larger than any error of the others
+    with pytest.warns(dovetail.DisagreementWarning) as warned:
+        results = [fn(x) for _ in range(2)]
+    assert len(warned) == 1 and all(torch.allclose(each, torch.exp(x * 2) + 1) for each in results)
+    assert results[0].data_ptr() != results[1].data_ptr()
+
+
+@pytest.mark.parametrize("fault", [stale, racing])
+def test_random_numbers_that_were_once_the_references_are_tried(fault):
+    run = fault(lambda x: [torch.nn.functional.dropout(x)])
+    fn = dovetail.jit(lambda x: torch.nn.functional.dropout(x), executors=[of("own", torch.nn.functional.dropout, lambda input, *_: run(input)[0])])
+    with pytest.warns(dovetail.DisagreementWarning) as warned:
+        for _ in range(8):
+            fn(torch.randn(SIZE))
+    assert len(warned) == 1
+
+
 PLUGIN = """
 import torch
 from dovetail.extend import OperatorExecutor, hookimpl

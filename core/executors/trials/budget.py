@@ -59,6 +59,7 @@ class TriedLine:
         excluded: whether the reference runs it from now on.
         gradient: whether its gradient is tried.
         complete: whether all of it was compared once, not only a sample of its rows.
+        draws_alike: whether it drew the same random numbers as the reference once.
     """
 
     operation: BoundSymbol
@@ -73,6 +74,7 @@ class TriedLine:
     excluded: bool = False
     gradient: bool = False
     complete: bool = False
+    draws_alike: bool = False
     reference: Callable[..., list[Any]] | None = None
     sample_reference: Callable[..., list[Any]] | None = None
     work: int = 0  # bytes that the reference writes, with the time of products as bytes

@@ -40,6 +40,7 @@ AGAIN = 2  # how often more a line is run in one trial, to see whether it comput
 COPIED = 1 << 24  # bytes of arguments up to which it is checked whether they are written into
 MOST_BYTES = 1 << 30  # of memory that the reference may need for a line
 MOST_CASE_BYTES = 1 << 32  # of inputs that are saved beside a script
+MANY = 64  # random numbers that are not the same by chance
 SLOWER = 3.0  # how many times as long as the executor the reference is expected to take
 ROUND: ContextVar[Round | None] = ContextVar("trial", default=None)
 
@@ -99,7 +100,7 @@ class Judge:
         values = {p: x for p, x in paired(line.out, result) if is_proxy(p)}
         got = [values[p] for p in line.writes]
         if before is not None:
-            return self._drawn(tried, inputs, result, got, before)
+            return self._drawn(tried, inputs, result, got, before, again)
         breach = broken(line, args, kwargs, result, were) if not written else None
         restore_written(breach, args, kwargs, were)
         right = self.judged(tried, inputs, got, took, again, breach)
@@ -265,24 +266,46 @@ class Judge:
                 return None
             values = {p: x for p, x in paired(tried.operation.out, again()) if is_proxy(p)}
             new = [values[p] for p in tried.operation.writes]
+            if (i := _in_one_memory(new, got, [*inputs.values(), *self.constants.values()])) is not None:
+                return f"{tried.results[i]} of two calls is in one memory: the second overwrites the first"
             if all([_same(a, b) for a, b in zip(new, got)]):
                 continue
             if (difference := self._difference(tried, tried.operation, inputs, new, expected)) is not None:
                 return f"run again on the same inputs, {difference}"
         return None
 
-    def _drawn(self, tried: TriedLine, inputs: dict[Proxy, Any], result: Any, got: list[Any], before: Any) -> Any:
-        """`result` of a line that draws random numbers: it agrees where it draws the same as the reference."""
-        after = generators()
+    def _drawn(self, tried: TriedLine, inputs: dict[Proxy, Any], result: Any, got: list[Any], before: Any, again: Callable[[], Any]) -> Any:
+        """Return what a line that draws random numbers goes on with.
+
+        It agrees where it draws the same as the reference.  One that did so once and does not now is wrong; one that never did has random
+        numbers of its own.
+        """
+        line, after = tried.operation, generators()
         restore(before)
         try:
             expected = self._reference(tried, inputs)
-            same = _same_generators(after, generators()) and differs(got, expected) is None
-            tried.outcome = "agreed, drawing the same numbers" if same else "not tried: draws random numbers of its own"
+            difference = differs(got, expected)
+            drawn = generators()
+            alike = difference is None and _same_generators(after, drawn)
+            if tried.draws_alike and alike:
+                for _ in range(AGAIN):
+                    restore(before)
+                    values = {p: x for p, x in paired(line.out, again()) if is_proxy(p)}
+                    difference = difference or differs([values[p] for p in line.writes], expected)
         except Exception as error:
             tried.outcome = _untried(error)
-        finally:
             restore(after)
+            return result
+        restore(after)
+        if alike and difference is None:
+            tried.outcome = "agreed, drawing the same numbers"
+            tried.draws_alike = tried.draws_alike or any([isinstance(x, torch.Tensor) and x.numel() >= MANY for x in got])
+        elif not tried.draws_alike:
+            tried.outcome = "not tried: draws random numbers of its own"
+        else:
+            restore(drawn)
+            self._disagreed(tried, inputs, difference or "it draws more or fewer random numbers")
+            return _filled(line, inputs, expected)
         return result
 
     # --- disagreement
@@ -356,6 +379,17 @@ def _values(line: BoundSymbol, args: tuple, kwargs: dict) -> list[Any]:
 def _same(a: Any, b: Any) -> bool:
     """Whether two results hold the same bits."""
     return same_bits(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
+
+
+def _in_one_memory(new: list[Any], old: list[Any], known: Sequence[Any]) -> int | None:
+    """Return which result of a call is in the memory of that of another call, which no input has; None if none is."""
+    inputs = {_memory(x) for x in known}
+    return next((i for i, (a, b) in enumerate(zip(new, old)) if (at := _memory(a)) and at == _memory(b) and at not in inputs), None)
+
+
+def _memory(x: Any) -> int:
+    """Return the address of a tensor's memory; 0 if it has none."""
+    return x.untyped_storage().data_ptr() if isinstance(x, torch.Tensor) and x.layout is torch.strided else 0
 
 
 def _untried(error: Exception) -> str:

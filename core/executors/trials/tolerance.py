@@ -25,6 +25,7 @@ TOLERANCE = {  # (relative, absolute) by dtype, as torch.testing.assert_close ha
 }
 NO_WORSE = 2.0  # how many times as large as those of the reference the errors of a result may be
 NO_MORE = 4  # how many times as many elements may have an error of some size
+ORDINARY = 256.0  # times the size of the median element: up to there errors are compared as they are
 NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -109,10 +110,15 @@ def _explained_number(got: Any, exact: Any, rounded: Sequence[Any]) -> bool:
 
 
 def _explained(a: Tensor, b: Tensor, exact: Tensor, off: Tensor, rounded: Sequence[Any]) -> bool:
-    """Whether the errors of what is `off` are no larger, and where there are samples no more in number, than rounding explains."""
+    """Whether the errors of what is `off` are no larger, and where there are samples no more in number, than rounding explains.
+
+    With samples, errors of elements that are many times as large as the median one are relative to them: rounding of an element near 1e9
+    explains no error of one near 1.
+    """
     samples = [each for each in rounded if isinstance(each, Tensor) and each.shape == exact.shape]
-    ours = _errors(a, exact)[off]
-    theirs = [_errors(each, exact).flatten() for each in (b, *samples)]
+    scale = _scale(exact) if samples else 1.0
+    ours = (_errors(a, exact) / scale)[off]
+    theirs = [(_errors(each, exact) / scale).flatten() for each in (b, *samples)]
     if not samples:
         if not exact.is_floating_point() and not exact.is_complex():
             return False
@@ -128,6 +134,13 @@ def _errors(x: Tensor, exact: Tensor) -> Tensor:
     x, exact = x.to(wide), exact.to(wide)
     same = (x == exact) | (x.isnan() & exact.isnan())
     return (x - exact).abs().nan_to_num(nan=float("inf"), posinf=float("inf")).masked_fill_(same, 0.0)
+
+
+def _scale(exact: Tensor) -> Tensor:
+    """The size of each element, at least so many times the median of those that are finite and not 0."""
+    sizes = (exact if exact.is_complex() else exact.to(torch.float64)).abs().nan_to_num(0.0, 0.0)
+    typical = sizes[sizes > 0]
+    return sizes.clamp(min=ORDINARY * float(typical.median())) if typical.numel() else torch.ones_like(sizes)
 
 
 def _figures(a: Tensor, b: Tensor, off: Tensor, got: Tensor, relative: float, absolute: float, positions: Tensor | None) -> str:
