@@ -14,6 +14,7 @@ import torch
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import ExecutorWarning, call
 from dovetail.executors.dispatching.check_contract import broken, copies, paired, same_bits
+from dovetail.executors.dispatching.codegen import region_key
 from dovetail.executors.dispatching.distrust import DISTRUST, digest, folder, structure
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials import case
@@ -34,7 +35,8 @@ from dovetail.executors.trials.reference import (
 )
 from dovetail.executors.trials.rows import Sample, choice, memory
 from dovetail.executors.trials.tolerance import differs
-from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, tree_map
+from dovetail.prims.sizes import relations_in
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, tree_map
 
 AGAIN = 2  # how often more a line is run in one trial, to see whether it computes the same
 COPIED = 1 << 24  # bytes of arguments up to which it is checked whether they are written into
@@ -69,6 +71,7 @@ class Judge:
 
     def __init__(self, reference: Priority, constants: Mapping[Proxy, Any], account: Account):
         self.reference, self.constants, self.account = reference, dict(constants), account
+        self.programs: dict[Any, Callable[..., list[Any]]] = {}  # the reference of equal regions
         self.disagreed = False
         self.lock = Lock()
 
@@ -189,8 +192,20 @@ class Judge:
     def _reference(self, tried: TriedLine, inputs: dict[Proxy, Any]) -> list[Any]:
         """What the reference computes from `inputs`."""
         if tried.reference is None:
-            tried.reference = program(tried.operation, list(inputs), self.reference, self.constants)
+            tried.reference = self._program(tried.operation, list(inputs))
         return tried.reference(*inputs.values())
+
+    def _program(self, line: BoundSymbol, inputs: list[Proxy]) -> Callable[..., list[Any]]:
+        """Return the reference of a line; regions that do the same share one."""
+        tensors = [p for p in (*inputs, *line.writes) if isinstance(p, TensorProxy)]
+        complete = is_region(line) and set(line.reads) <= set(inputs) and all([isinstance(p, TensorProxy) for p in inputs])
+        if not complete or relations_in([p.spec.shape for p in tensors]) is not None:
+            return program(line, inputs, self.reference, self.constants)
+        alone = Trace("region", inputs=inputs, outputs=tuple(line.writes), lines=list(line.body))
+        key = tuple([part.symbol.id for part in prims_of(line.body)]), tuple([part.symbol.id for part in line.body]), region_key(alone)
+        if key not in self.programs:
+            self.programs[key] = program(line, inputs, self.reference, self.constants)
+        return self.programs[key]
 
     def _right(self, tried: TriedLine, inputs: dict[Proxy, Any]) -> list[Any]:
         """What the reference computes, in blocks of rows where all of it would need too much memory."""
