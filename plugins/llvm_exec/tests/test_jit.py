@@ -13,9 +13,12 @@ import pytest
 import torch
 
 import dovetail
+from dovetail.executors.trials import judge
+from dovetail_llvm_exec.call import kernel as regions
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.ir import module as ir
 from dovetail_llvm_exec.ir.target import host, named
+from dovetail_llvm_exec.loops.program import program as write
 
 
 def adding(number: int) -> str:
@@ -93,6 +96,34 @@ def test_a_program_with_swapped_objects_computes_what_it_should(tmp_path, monkey
     monkeypatch.setattr(jit, "compiler", functools.cache(lambda: jit.Compiler(folder=tmp_path)))
     for program in programs:
         torch.testing.assert_close(dovetail.jit(program)(x), program(x))
+
+
+def kernels_of(fn, folder, monkeypatch):
+    """Compile and call a function as a process would that starts now; return its result, and how many regions were written as IR."""
+    written = []
+    monkeypatch.setattr(jit, "compiler", functools.cache(lambda: jit.Compiler(folder=folder)))
+    monkeypatch.setattr(regions, "program", lambda *args, **kwargs: written.append(1) or write(*args, **kwargs))
+    region = dovetail.make_trace(fn)(*INPUTS)
+    return regions.Kernels().get(region)(*INPUTS), len(written)
+
+
+INPUTS = torch.linspace(-1, 1, 30).view(5, 6), torch.linspace(1, 2, 6)
+
+
+def test_a_second_process_writes_no_ir(tmp_path, monkeypatch, recalled):
+    def fn(x, y):
+        return torch.softmax(x * y, -1), (x + y).sum(0)
+
+    assert [kernels_of(fn, tmp_path, monkeypatch)[1] for _ in range(2)] == [1, 0]
+    torch.testing.assert_close(kernels_of(fn, tmp_path, monkeypatch)[0], fn(*INPUTS))
+    assert kernels_of(lambda x, y: ((x - y).exp(),), tmp_path, monkeypatch)[1] == 1
+    monkeypatch.setattr(jit, "generator", lambda: "another version")
+    assert kernels_of(fn, tmp_path, monkeypatch)[1] == 1
+    for path in objects(tmp_path):
+        path.write_bytes(path.read_bytes()[:-1])
+    result, count = kernels_of(fn, tmp_path, monkeypatch)
+    assert count == 1
+    torch.testing.assert_close(result, fn(*INPUTS))
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
@@ -176,3 +207,19 @@ def test_a_kernel_outlives_its_compiler():
     kernels = [jit.Compiler().compile(adding(n), "f") for n in range(5)]
     gc.collect()
     assert [call(kernel, 1) for kernel in kernels] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.trials
+def test_equal_regions_have_one_reference(monkeypatch):
+    lines = []
+    program = judge.program
+    monkeypatch.setattr(judge, "program", lambda line, *rest: lines.append(line) or program(line, *rest))
+
+    def fn(x):
+        for _ in range(3):
+            x = torch.mm(torch.softmax(x, -1) * 2, x)
+        return torch.softmax(x * 2, -1)
+
+    x = torch.randn(8, 8)
+    torch.testing.assert_close(dovetail.jit(fn, executors=["llvm", "torch"])(x), fn(x))
+    assert len(lines) == 2

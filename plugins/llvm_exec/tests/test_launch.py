@@ -273,7 +273,7 @@ def test_a_region_that_makes_no_loop_nests_runs_line_by_line(monkeypatch):
     from dovetail_llvm_exec.executor import llvm_executor
     from dovetail_llvm_exec.region.forms import CannotLower
 
-    def cut(region, sizes):
+    def cut(region, sizes, mark):
         raise CannotLower("as a test")
 
     monkeypatch.setattr(regions, "_compiled", cut)

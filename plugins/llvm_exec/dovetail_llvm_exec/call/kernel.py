@@ -98,7 +98,8 @@ class Kernels:
     def compiled(self, region: Trace) -> CompiledRegion:
         """Return what a region becomes."""
         if region.relations is None:
-            return self.cache.get(region_key(region), lambda: _picklable(compiled(region), region))
+            key = region_key(region)
+            return self.cache.get(key, lambda: _picklable(compiled(region, mark=repr(key)), region))
         sizes = RegionSizes(region)
         return self.sized.get(region_key(region, sizes.own), sizes, lambda: _picklable(_sized(region, sizes), region))
 
@@ -124,14 +125,16 @@ def _sized(region: Trace, sizes: RegionSizes) -> CompiledRegion:
         return compiled(region, sizes)
 
 
-def compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion:
+def compiled(region: Trace, sizes: RegionSizes | None = None, mark: str | None = None) -> CompiledRegion:
     """Return the function of a region, from its lines; where they do not make loop nests, each is run by an executor of last resort.
+
+    Regions of equal `mark` have equal kernels, in other processes, too.
 
     A region of many sizes that does not make loop nests is refused.  One whose plan the verifier refuses is refused with a warning: that is a
     bug, and other executors run it.
     """
     try:
-        return _compiled(region, sizes)
+        return _compiled(region, sizes, mark)
     except Broken as broken:
         warnings.warn(
             f"the llvm executor does not compile {region.name}, which other executors run: {broken}; please report this, with the program",
@@ -145,7 +148,7 @@ def compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion:
         return CompiledRegion(line_by_line(region), 0)
 
 
-def _compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion:
+def _compiled(region: Trace, sizes: RegionSizes | None = None, mark: str | None = None) -> CompiledRegion:
     graph = Graph(region, sizes)
     places = places_of(graph)
     stored: dict[Node, Output] = {}
@@ -155,20 +158,46 @@ def _compiled(region: Trace, sizes: RegionSizes | None = None) -> CompiledRegion
     views = _views_of_inputs(region, graph) if seen else None
     if not stored and not computed:
         return CompiledRegion(views, 0)
-    call = None
+    call, nests = None, 0
     if stored:
-        kernel_program, bound = _bound(graph, stored, places=places)
+        nests, bound = _recalled(graph, stored, mark) if mark is not None and sizes is None else _written(graph, stored, places)
         call = function(bound)
         if not seen and makers == list(range(len(stored))):
-            return CompiledRegion(call, kernel_program.groups)
-    return CompiledRegion(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), kernel_program.groups if stored else 0)
+            return CompiledRegion(call, nests)
+    return CompiledRegion(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), nests)
+
+
+def _written(graph: Graph, stored: dict[Node, Output], places: tuple[Place, ...]) -> tuple[int, Bound]:
+    """Return the number of loop nests that compute `stored`, and their kernel."""
+    built, bound = _bound(graph, stored, places=places)
+    return built.groups, bound
+
+
+def _recalled(graph: Graph, stored: dict[Node, Output], mark: str) -> tuple[int, Bound]:
+    """Do the same with the kernel that this process or another one has written for an equal region before."""
+    compiler = _linking()
+    mark = f"{bool(threads.pool())} {mark}"
+    if (known := compiler.recall(mark)) is not None:
+        facts, kernel = known
+        bound = Bound(kernel, len(graph.inputs), tuple(stored.values()), facts["workspace"], facts["cost"], facts["parallel"], (), 0)
+        return facts["nests"], bound
+    built, bound = _bound(graph, stored)
+    facts = {"workspace": bound.workspace, "cost": bound.cost, "parallel": bound.parallel, "nests": built.groups}
+    compiler.keep(mark, bound.kernel, facts)
+    return built.groups, bound
+
+
+def _linking() -> jit.Compiler:
+    """Return the compiler, which links kernels with the pool of threads."""
+    compiler = jit.compiler()
+    for name, address in threads.pool().items():
+        compiler.provide(name, address)
+    return compiler
 
 
 def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True, places: tuple[Place, ...] = ()) -> tuple[Program, Bound]:
     """Return the program that computes `stored`, and its kernel."""
-    compiler, parallel = jit.compiler(), bool(threads.pool())
-    for name, address in threads.pool().items():
-        compiler.provide(name, address)
+    compiler, parallel = _linking(), bool(threads.pool())
     built = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh, symbols=[place.name for place in places])
     outputs, parallel, row_words = tuple(stored.values()), parallel and built.parallel, 0
     if places:

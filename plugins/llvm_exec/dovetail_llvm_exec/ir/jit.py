@@ -1,8 +1,8 @@
 """From IR text to the address of a function: LLVM's code generator, and a cache of object files on disk.
 
 An object is kept under the hash of its IR, the machine and LLVM's version, so a second process loads in a quarter of a millisecond what
-the first compiled in ten.  Objects are written to a file of their own and then renamed: a reader sees all of one or none.  Those that nobody
-has loaded for longest make room for new ones.
+the first compiled in ten.  A record names the object of a region, so that its IR need not be written again.  Each is written
+to a file of its own, which is then renamed: a reader sees all of one or none.  Those that nobody has loaded for longest make room for new ones.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import json
 import os
 import re
 import sys
@@ -18,22 +19,29 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 import platformdirs
 
+from dovetail import __version__ as version
 from dovetail.extend.advanced import debug
 from dovetail_llvm_exec.ir.target import Target, host
 
 SUFFIX = ".o"
-KEPT = 64  # objects in each of the 256 folders; one has about 5 KB
+KEPT = 128  # objects and records in each of the 256 folders; an object has about 5 KB, a record 300 bytes
 HEADER = b"dovetail object 2\n"  # then 32 bytes: the hash of the key and of what follows
 SHOWS_IR, SHOWS_ASSEMBLY = 3, 4  # from which value of DOVETAIL_DEBUG on
 
 
 class Kernel:
-    """Compiled code.  `address` is that of the function asked for, and good as long as the kernel lives; `cached` says if it came from disk."""
+    """Compiled code.
+
+    `address` is that of the function asked for, and good as long as the kernel lives; `cached` says if it came from disk, `key` where it is there.
+    """
+
+    key = ""
 
     def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool, others: Sequence[str] = ()):
         self._library = library
@@ -69,16 +77,34 @@ class Compiler:
         `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.  IR that LLVM
         cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
         """
-        key = hashlib.sha256(f"{self._salt}\n{text}".encode()).hexdigest()
+        key = self._key(text)
         cached_object = self._read(key)
         with self._lock:
             if (level := debug() if verbosity is None else verbosity) >= SHOWS_IR:
                 self._show(text, name, level)
             object_code = cached_object or self._object(text)
             kernel = self._link(object_code, name, text, cached_object is not None, others)
+            kernel.key = key
         if cached_object is None:
             self._write(key, object_code)
         return kernel
+
+    def recall(self, mark: str) -> tuple[dict[str, Any], Kernel] | None:
+        """Return the facts kept under `mark`, and the function `run` of the module kept with them; None where either is not on disk."""
+        record = self._read(self._key(f"{generator()}\n{mark}")) if debug() < SHOWS_IR else None
+        facts = json.loads(record) if record is not None else None
+        object_code = self._read(facts["object"]) if facts is not None else None
+        if object_code is None:
+            return None
+        with self._lock:
+            return facts, self._link(object_code, "run", "", True, ())
+
+    def keep(self, mark: str, kernel: Kernel, facts: dict[str, Any]) -> None:
+        """Keep facts and a compiled kernel under `mark`, which determines both."""
+        self._write(self._key(f"{generator()}\n{mark}"), json.dumps({"object": kernel.key, **facts}).encode())
+
+    def _key(self, text: str) -> str:
+        return hashlib.sha256(f"{self._salt}\n{text}".encode()).hexdigest()
 
     def assembly(self, text: str) -> str:
         """Return the assembly of the module for the machine."""
@@ -153,6 +179,15 @@ def _parsed(text: str) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text)
     module.verify()
     return module
+
+
+@cache
+def generator() -> str:
+    """Return a hash of the code that writes IR: what another version of it has written is not recalled."""
+    digest = hashlib.sha256(version.encode())
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def cache_folder() -> Path:
