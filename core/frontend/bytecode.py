@@ -20,7 +20,7 @@ from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Trac
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
-from dovetail.langs.torch import LANGUAGE, check_copies, check_positions, know_functional
+from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies, know_functional
 from dovetail.torch_internals import torch_function
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS
@@ -90,7 +90,7 @@ def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder)
                 tracker, captured = capture(fn, args, kwargs, recorder)
             acquired = _Interpreted(tracker, captured, recorder)
             check_copies(trace)
-            check_positions(trace)
+            check_copied_views(trace)
             trace.took = time.perf_counter() - began
     except BaseException:
         environment.forget()

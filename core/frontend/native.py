@@ -21,8 +21,8 @@ from dovetail.frontend.guards.prologue import prologue
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
     LANGUAGE,
+    check_copied_views,
     check_copies,
-    check_positions,
     know_functional,
     spec_of,
     traceable,
@@ -65,7 +65,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: None = None, *, lang
         plain = is_plain(result)
         trace.outputs = out.build(outputs) if plain else tuple(outputs)
         check_copies(trace)
-        check_positions(trace)
+        check_copied_views(trace)
         trace.took = time.perf_counter() - began
     return _Native(fn, args, kwargs, inputs, None if plain else out)
 

@@ -138,6 +138,34 @@ def test_rows_at_a_traced_position_are_refused_where_eager_would_alias(late):
         dovetail.jit(read)(X.clone(), ONE)
 
 
+def test_writes_to_what_eager_views_are_not_lost():
+    def write_row(x, i):
+        x[i].mul_(2)
+
+    def read_late(x, _):
+        y = x.conj()
+        x.mul_(2)
+        return y + 0
+
+    def write_conjugate(x, _):
+        x.mH.mul_(2)
+
+    i = torch.tensor(1)
+    for fn in (write_row, read_late, write_conjugate):
+        with pytest.raises(Unsupported, match="is a view of x in eager PyTorch and a copy here"):
+            dovetail.jit(fn)(torch.ones(3, 3, dtype=torch.complex64), i)
+    x = torch.randn(3, 3, dtype=torch.complex64)
+    assert torch.equal(dovetail.jit(lambda x: x.conj() @ x.mH)(x), x.conj() @ x.mH)
+
+
+def test_a_copy_with_a_part_replaced_has_no_gaps():
+    x, part = torch.arange(24.0).view(4, 6)[:, ::2], torch.zeros(4, 1)
+    for executors in (None, ["torch"]):
+        program = dovetail.jit(lambda x, part: torch.slice_scatter(x, part, 1, 1, 2) * 2 + x, executors=executors)
+        with dovetail.use(check=True):
+            assert torch.equal(program(x, part), torch.slice_scatter(x, part, 1, 1, 2) * 2 + x)
+
+
 def test_values_are_converted_and_cut_off():
     def write(n, x):
         n[0] = 2.7

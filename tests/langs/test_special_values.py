@@ -35,7 +35,7 @@ LATER = later("computes the gradient of ldexp by multiplications that overflow e
 FAMILIES = ("elementwise", "activation", "comparison", "special", "loss", "binary_cross_entropy", "reduction", "statistics", "vector_norm", "scan")
 WITHOUT = {
     *("bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor"),  # of integers
-    *("real", "imag", "conj_physical", "complex", "polar"),  # of complex numbers
+    *("real", "imag", "conj", "conj_physical", "complex", "polar"),  # of complex numbers
     *("cov", "corrcoef", "matrix_norm", "trace", "cosine_similarity", "pairwise_distance"),  # of rows that are multiplied or subtracted first
     *("triplet_margin_loss", "cosine_embedding_loss"),  # the same
     *("argsort", "msort"),  # sort

@@ -31,7 +31,7 @@ from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Trac
 from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
-from dovetail.langs.torch import LANGUAGE, check_copies, check_positions
+from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 from dovetail.prims.sizes import Relations
@@ -409,7 +409,7 @@ class Session(CountingRequester):
         trace = self.trace
         trace.outputs = tuple(self.recorder.results)
         check_copies(trace)
-        check_positions(trace)
+        check_copied_views(trace)
         pure, epilogue = self.functionalizer.finish()
         self.flush_views()
         written = [self.places[p] for p in written_inputs(epilogue) if p in self.places]

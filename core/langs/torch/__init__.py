@@ -68,7 +68,7 @@ from dovetail.langs.torch.binding.symint import symint as symint
 from dovetail.langs.torch.collective_errors import collective_failed as collective_failed
 from dovetail.langs.torch.collective_errors import default_store as default_store
 from dovetail.langs.torch.collectives import know_functional as know_functional
-from dovetail.langs.torch.positions import check_positions as check_positions
+from dovetail.langs.torch.copied_views import check_copied_views as check_copied_views
 from dovetail.langs.torch.process_groups import bytes_sent as bytes_sent
 from dovetail.langs.torch.process_groups import count as count
 from dovetail.langs.torch.process_groups import is_distributed as is_distributed

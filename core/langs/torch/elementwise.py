@@ -404,9 +404,15 @@ def _part(x: Any, part_index: int) -> Any:
     return prims.squeeze(core.sliced(pairs, rank, part_index, part_index + 1), dims=(rank,))
 
 
-@torchsymbol("torch.conj_physical", "torch.conj", methods=("conj_physical", "conj"))
-def conj(input: Tensor):
+@torchsymbol("torch.conj_physical", methods=("conj_physical",))
+def conj_physical(input: Tensor):
     """The complex conjugate; a real tensor itself."""
+    return core.conj(input) if input.spec.dtype.kind == "complex" else input
+
+
+@torchsymbol("torch.conj", methods=("conj",))
+def conj(input: Tensor):
+    """The complex conjugate, a view in eager PyTorch and a copy here; a real tensor itself."""
     return core.conj(input) if input.spec.dtype.kind == "complex" else input
 
 

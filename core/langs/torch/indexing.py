@@ -43,7 +43,7 @@ def _getitem(x: Tensor, key: Any) -> Tensor:
 def _getitem_at(x: Tensor, key: Any) -> Tensor:
     """x[key] with int64 tensors of no dimensions in the key, which count as ints: a view in eager, a copy here.
 
-    `check_positions` refuses programs in which the difference would show.
+    `check_copied_views` refuses programs in which the difference would show.
     """
     at, rest = 0, []
     for item in complete_key(x, key):
