@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+USUAL = (torch.float32, torch.float64, torch.bfloat16)  # whose convolutions PyTorch lays out like their operands on CPUs, too
+
 
 def convolution(x: Tensor, weight: Tensor, **window: Any) -> Tensor:
     return _by_parts(convolution, x, weight, window) if x.is_complex() else _convolution(x, weight, **window)
@@ -16,7 +18,10 @@ def convolution(x: Tensor, weight: Tensor, **window: Any) -> Tensor:
 def _convolution(
     x: Tensor, weight: Tensor, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
 ) -> Tensor:
-    return sequence(torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups))
+    out = torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+    if out.ndim == 3 or out.dtype in USUAL or out.device.type != "cpu":
+        return sequence(out)
+    return in_format(out.contiguous(), *((x, weight) if out.ndim == 4 or out.dtype is torch.float16 else ()))
 
 
 def sequence(out: Tensor) -> Tensor:

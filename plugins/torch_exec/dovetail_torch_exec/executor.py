@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from dovetail.devices import cpu
+from dovetail.dtypes import bfloat16, float32, float64
 from dovetail.extend import BoundSymbol, OperatorExecutor, Trace, Verdict
-from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, symbol_for
+from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, symbol_for, torch_internals
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.collectives import COLLECTIVES
 from dovetail_torch_exec.formats import Restrided, restrided, variant_called
@@ -25,13 +27,55 @@ def row_major(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
     return laid_out or "PyTorch gives a convolution of sequences other strides where an argument is not row-major; its parts are run one by one"
 
 
-SEQUENCES = dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.conv_transpose1d"), row_major)
+def usual(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
+    """Take a convolution in a dtype whose results PyTorch lays out like its operands on CPUs."""
+    return input.spec.device is not cpu or input.spec.dtype in USUAL or f"PyTorch has other layouts for convolutions of {input.spec.dtype} on CPUs"
+
+
+def sequence(input: Proxy, weight: Proxy, *args: Any, **kwargs: Any) -> Verdict:
+    """Take a one-dimensional convolution for which both hold."""
+    verdict = row_major(input, weight)
+    return usual(input, weight) if verdict is True else verdict
+
+
+def flat(input: Proxy, *_: Any, **__: Any) -> Verdict:
+    """Take a one-dimensional pooling of a row-major tensor: PyTorch pools images of one row, whose results may have their channels innermost."""
+    return input.spec.strides is None or "PyTorch has other layouts for it where the argument is not row-major; its parts are run one by one"
+
+
+def channels(input: Proxy, *_: Any, **__: Any) -> Verdict:
+    """Take a batch norm of some channels."""
+    return input.spec.shape[1] != 0 or "PyTorch refuses a batch norm of no channels here"
+
+
+def real(input: Proxy, *_: Any, **__: Any) -> Verdict:
+    """Take it for real numbers; PyTorch's conjugates are views that are conjugated when read."""
+    return input.spec.dtype.kind != "complex" or "PyTorch returns a view that is conjugated when read"
+
+
+USUAL = (float32, float64, bfloat16)
+CHECKERS = {
+    **dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.conv_transpose1d"), sequence),
+    **dict.fromkeys([f"torch.nn.functional.{name}{n}d" for name in ("conv", "conv_transpose") for n in (2, 3)], usual),
+    **dict.fromkeys(("torch.nn.functional.avg_pool1d", "torch.nn.functional.max_pool1d", "torch.nn.functional.adaptive_avg_pool1d"), flat),
+    **dict.fromkeys(("torch.conj", "torch.adjoint"), real),
+    f"{torch_internals.ATEN}._native_batch_norm_legit_functional": channels,
+}
 
 
 def item_at(x: Tensor, key: Any) -> Tensor:
     """Read x[key], where tensors count as ints: a copy, as the meta promises, where eager PyTorch returns a view."""
     item = x[key]
     return item.clone() if item.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() else item
+
+
+def densely(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return `fn`, whose results keep gaps between the elements of its first argument, as a function of that without gaps."""
+
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return fn(input if input.is_contiguous() else input.clone(), *args, **kwargs)
+
+    return function
 
 
 class TorchExecutor(OperatorExecutor):
@@ -71,12 +115,15 @@ def torch_executor() -> OperatorExecutor:
     for operation, rule in RULES.items():
         symbol = symbol_for(operation)
         if isinstance(symbol, TorchSymbol) and symbol.callable is not None:
-            ex.implements(symbol, symbol.callable, grad=rule, path=symbol.path, checker=SEQUENCES.get(operation))
-    for operation, checker in SEQUENCES.items():
+            ex.implements(symbol, symbol.callable, grad=rule, path=symbol.path, checker=CHECKERS.get(operation))
+    for operation, checker in CHECKERS.items():
         if operation not in RULES:
             symbol = symbol_for(operation)
             ex.implements(symbol, symbol.callable, path=symbol.path, checker=checker)
     ex.implements(symbol_for("operator.getitem.at"), item_at)
+    for operation in ("torch.slice_scatter", "torch.select_scatter", "torch.diagonal_scatter"):
+        symbol = symbol_for(operation)
+        ex.implements(symbol, densely(symbol.callable))
     for symbol in PRODUCTS:
         if isinstance(symbol, TorchSymbol):
             ex.implements(symbol, symbol.callable, path=symbol.path)
