@@ -188,8 +188,9 @@ def _bound_clamp(input: Any, min: Any = None, max: Any = None) -> tuple[tuple, d
 def clamp(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None):
     """input, or the nearer of `min` and `max` where it lies outside them; `max` where they cross."""
     require(min is not None or max is not None, "At least one of 'min' or 'max' must not be None")
-    sized = [isinstance(x, Tensor) and x.spec.rank > 0 for x in (min, max) if x is not None]
-    require(len(set(sized)) == 1, "expected two tensors or two numbers for min and max, got {} and {}", min, max, error=TypeError)
+    bounds = [x for x in (min, max) if x is not None]
+    mixed = any([isinstance(x, Tensor) and x.spec.rank > 0 for x in bounds]) and not all([isinstance(x, Tensor) for x in bounds])
+    require(not mixed, "expected two tensors or two numbers for min and max, got {} and {}", min, max, error=TypeError)
     return _clamped(input, min, max)
 
 

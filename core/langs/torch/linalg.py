@@ -196,8 +196,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None):
     require(rank in (1, 2), "linear: expected a weight [out, in] or [in], got {}", weight.spec)
     require(len(input.spec.shape) > 0, "both arguments to linear need to be at least 1D, got {}", input.spec)
     if rank == 1:
-        require(bias is None, "linear: mat2 must be a matrix, got 1-D tensor; pass a weight [out, in] with a bias")
-        return _product(input, weight)
+        fits = bias is None or (not bias.spec.shape and len(input.spec.shape) != 2)
+        require(fits, "linear: mat2 must be a matrix, got 1-D tensor; pass a weight [out, in] with a bias")
+        out = _product(input, weight)
+        return out if bias is None else core.add(out, bias)
     out = prims.linear(input, weight)
     if bias is None:
         return out

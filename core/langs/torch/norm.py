@@ -159,6 +159,13 @@ def _check_channels(x: Tensor, **parameters: Tensor | None) -> None:
         require(fits, "{} should contain {} elements, got {}", name, channels, parameter if parameter is None else parameter.spec)
 
 
+def _vector(parameter: Tensor | None, channels: int) -> Tensor | None:
+    """Return a parameter with one element for each channel, of which PyTorch counts the elements alone, as a vector."""
+    if parameter is None or parameter.spec.shape == (channels,) or parameter.spec.numel != channels:
+        return parameter
+    return flat_reshape(parameter, (channels,))
+
+
 def _update(running: Tensor | None, batch: Tensor, momentum: Number) -> None:
     """running = (1 - momentum) * running + momentum * batch, in place and without gradient."""
     if running is not None:
@@ -228,6 +235,7 @@ def batch_norm(
     require(not training or count != 1, "Expected more than 1 value per channel when training, got input size {}", shape, error=ValueError)
     for name, parameter in (("running_mean", running_mean), ("running_var", running_var)):
         require(training or parameter is not None, "{} must be defined in evaluation mode", name)
+    weight, bias = [_vector(x, input.spec.shape[1]) for x in (weight, bias)]
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
     require_parameters_like(input, "batch_norm", weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
