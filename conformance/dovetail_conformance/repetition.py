@@ -16,7 +16,7 @@ from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.memory import resident
 from dovetail_conformance.oracle import flat, same_bits
-from dovetail_conformance.program import calm, fresh, rolled
+from dovetail_conformance.program import calm, fresh, inexact, rolled
 
 LONG = 5.0  # seconds after which no further call is made
 VALUES, KEPT, TRAINED = 5, 24, 40  # sets of values; results that are held on to; calls with gradients
@@ -38,7 +38,7 @@ def _plain(case: Case, count: int) -> str | None:
     sets = [case.program.inputs]
     while len(sets) < VALUES:
         sets.append(rolled(sets[-1]))
-    sets.append(_alike(sets[0]))
+    sets.append(_alike(sets[0], integers=case.pointwise))
     function, place = case.compiled(), fresh(case.program.inputs)
     kept: deque[tuple[Any, list[Any]]] = deque(maxlen=KEPT)
     with calm(), torch.no_grad():
@@ -73,12 +73,15 @@ def _plain(case: Case, count: int) -> str | None:
     return None
 
 
-def _alike(values: Sequence[Tensor]) -> list[Tensor]:
-    """Copy the values of an earlier tensor of the same shape and dtype into each: then comparisons hold for all of them."""
+def _alike(values: Sequence[Tensor], *, integers: bool) -> list[Tensor]:
+    """Copy the values of an earlier tensor of the same shape and dtype into each: then comparisons hold for all of them.
+
+    Without `integers` only into inexact ones: integers may be positions, which the values of another tensor are not.
+    """
     copies = fresh(values)
     for i, x in enumerate(copies):
         first = next((other for other in copies[:i] if (other.shape, other.dtype) == (x.shape, x.dtype)), None)
-        if first is not None and x.is_contiguous():
+        if first is not None and x.is_contiguous() and (integers or inexact(x)):
             x.copy_(first)
     return copies
 

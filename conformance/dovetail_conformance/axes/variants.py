@@ -29,12 +29,12 @@ SLOW = 0.15  # seconds of the processor that eager may take for a call of a samp
 TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
 ELEMENTS = 1 << 23  # and their elements: a matrix with 70,000 numbers on its diagonal has 5 thousand million
-SMALL = 4096  # elements of inputs up to which no result is expected to have that many
 DROPPED = (
     *((), ("broadcast",), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same", "broadcast")),
     *(("size", "which"), ("size", "which", "values", "broadcast")),
 )
 TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they return is undetermined
+UPDATING = ("batch_norm", "instance_norm", "_native_batch_norm_legit_functional")  # they write a mean and a variance, which are two tensors
 HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row()
 UNLIKE = tuple(Row(layout="column-major", place=place) for place in ("first", "last"))  # operands that lie in different ways
 SINGLE = {"outer": (0, 1), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
@@ -67,7 +67,7 @@ class Variants:
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(1000 + self.seed)
-        self.writes = Tag.MEMORY in self.info.symbol.tags or self.info.symbol.id.endswith("_")
+        self.writes = Tag.MEMORY in self.info.symbol.tags or self.info.symbol.id.endswith(("_", "_scatter", "setitem"))
         self.templates = self._templates()
 
     def _templates(self) -> list[SampleInput]:
@@ -196,7 +196,7 @@ class Variants:
 
     def _same(self, sample: SampleInput, row: Row) -> SampleInput:
         """Return the sample with a later tensor replaced by an earlier one of its dtype, and of its shape where there is one."""
-        if row.same == "no":
+        if row.same == "no" or self.info.name.rpartition(".")[2] in UPDATING:
             return sample
         tensors = list(tensors_of((sample.args, sample.kwargs)))
         pairs = [(first, other) for i, first in enumerate(tensors) for other in tensors[i + 1 :] if first.dtype == other.dtype]
@@ -211,7 +211,7 @@ class Variants:
             return sample
         tensors = list(tensors_of((sample.args, sample.kwargs)))
         if self.writes and row.layout in ("repeated", "overlapping"):
-            tensors = tensors[1:]  # what is written needs a place for every element
+            tensors = [x for x in tensors if x is not tensors[0]]  # what is written needs a place for every element
         chosen = {"first": tensors[:1], "last": tensors[-1:], "all": tensors}[row.place]
         kept = {id(x) for x in chosen}
         return mapped(sample, lambda x: _or(laid_out(x, row.layout), x) if id(x) in kept else x)
@@ -248,9 +248,7 @@ def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
 
 
 def _promised(case: Case) -> int:
-    """Count the elements of the results that the meta promises for inputs that are not small; 0 where it needs values or refuses."""
-    if sum(x.numel() for x in case.program.inputs) <= SMALL:
-        return 0
+    """Count the elements of the results that the meta promises; 0 where it needs values or refuses."""
     try:
         results = flat(case.specs(devices.cpu).outputs)
     except Exception:

@@ -36,7 +36,8 @@ NO_MEMORY_FORMAT = ((2, 3), {"memory_format": torch.channels_last}, RuntimeError
 NO_NUMBER = (TypeError, "'fill_value'.* must be (Number|a number)")
 NO_COMPLEX = (RuntimeError, "value cannot be converted to type")
 UNSET = tuple(
-    Directive("skip", "the values are what the memory held", check=check) for check in ("forward", "determinism", "repeat", "shapes", "threads")
+    Directive("skip", "the values are what the memory held", check=check)
+    for check in ("forward", "determinism", "repeat", "calls", "shapes", "threads")
 )
 
 

@@ -14,7 +14,7 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import symbol_for
-from dovetail_conformance.opinfo import COMPLEX, FLOATS, OPINFOS, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, no_errors, unwritten
+from dovetail_conformance.opinfo import COMPLEX, FLOATS, OPINFOS, Directive, ErrorSample, Maker, OpInfo, SampleInput, by_numpy, no_errors, unwritten
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -234,7 +234,12 @@ NORMALISATIONS: dict[str, Row] = {
     "torch.nn.functional.group_norm": (group_norm_samples, group_norm_errors, np_group_norm, FLOATS, ("large", "nan")),
 }
 
+DIRECTIVES = {
+    f"{torch_internals.ATEN}._native_batch_norm_legit_functional": (
+        Directive("skip", "PyTorch does not check the sizes of its arguments, and reads past them", check="variants"),
+    )
+}
 OPINFOS += [
-    OpInfo(symbol_for(name), samples, errors, by_numpy(fn), accepted, True, extremes=extremes)
+    OpInfo(symbol_for(name), samples, errors, by_numpy(fn), accepted, True, extremes=extremes, directives=DIRECTIVES.get(name, ()))
     for name, (samples, errors, fn, accepted, extremes) in NORMALISATIONS.items()
 ]
