@@ -379,6 +379,16 @@ def test_15_what_is_computed_of_a_size_pins_nothing(name):
     assert compiled.cache_info().misses <= 2, dovetail.cache_misses(compiled)
 
 
+def test_15_autocast_casts_operations_on_symbolic_sizes():
+    compiled = dovetail.jit(lambda x: (x @ x.T) * x.shape[0] ** -0.5 + F.linear(x, x), dynamic=True)
+    for n in (4, 6):
+        x = R(n, 3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected = (x @ x.T) * n**-0.5 + F.linear(x, x)
+            torch.testing.assert_close(compiled(x), expected, rtol=2e-2, atol=2e-2)
+    assert compiled.cache_info().misses == 1
+
+
 def test_15_text_with_sizes_in_it_pins_nothing():
     def written(x):
         n = x.shape[0]

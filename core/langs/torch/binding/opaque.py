@@ -27,9 +27,9 @@ from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, tensor
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
-from dovetail.prims import Symbol, Tag, TensorSpec, recorder
+from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
-from dovetail.prims.sizes import Size
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail.torch_internals import OpOverload, OpOverloadPacket, storage_key
 from dovetail.trace import Trace, leaves, printing, proxies, tree_map
 
@@ -236,13 +236,26 @@ def _run_on_fakes(func: Callable, args: tuple, kwargs: dict, kind: str = "opaque
     return run_on_fakes(run if kind == "opaque" else functools.partial(_RUN[kind], run), func, args, kwargs)
 
 
+_SAMPLES: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0}  # of numbers that the program computes, by kind
+
+
 def dtypes_of_results(func: Callable, args: tuple, kwargs: dict) -> tuple[torch.dtype, ...] | None:
     """Return the dtypes of the tensors that `func` returns in torch's current modes, or None where it raises."""
     try:
-        run = _run_on_fakes(func, *tree_map(lambda x: getattr(x, "spec", x), (args, kwargs)))
+        run = _run_on_fakes(func, *tree_map(_plain, (args, kwargs)))
     except Exception:  # reported when the call is recorded
         return None
     return tuple([x.dtype for x in tensors_in(run.result, torch.Tensor)])
+
+
+def _plain(x: Any) -> Any:
+    """Return an argument that results have the same dtypes for: sizes as they are in this call, and a number for one of the program."""
+    x = hint_of(getattr(x, "spec", x))
+    if isinstance(x, NumberSpec):
+        return _SAMPLES.get(x.kind, x)
+    if isinstance(x, TensorSpec) and is_symbolic((x.shape, x.strides or ())):
+        return x.like(shape=tuple(map(hint_of, x.shape)), strides=x.strides and tuple(map(hint_of, x.strides)))
+    return x
 
 
 # Running a call on real tensors, or on fake ones.
