@@ -427,10 +427,11 @@ def threshold(input: Tensor, threshold: Number, value: Number):
 
 
 def above(x: Any, threshold: Any, value: Any) -> Any:
-    """x where it lies above the threshold, else `value`, both in x's dtype."""
+    """x where it lies above the threshold, else `value` in x's dtype; the threshold is not rounded to it."""
     require_float(x, "int")
     dtype = x.spec.dtype
-    return core.where(core.le(x, core.fit(threshold, (), dtype)), core.stored(value, dtype), x)
+    wide = core.wide(dtype)
+    return core.where(core.le(core.convert(x, wide), core.fit(threshold, (), wide)), core.stored(value, dtype), x)
 
 
 def invert(input: Tensor):

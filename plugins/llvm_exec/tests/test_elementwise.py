@@ -254,3 +254,12 @@ def test_copysign_of_few_and_many(dtype, count):
     x, y = torch.randn(count).to(dtype), torch.randn(count).to(dtype)
     assert_like_eager(torch.copysign, x, y)
     assert_like_eager(lambda x, y: torch.tanh(x) + torch.copysign(y, x[:1]), x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_of_16_bits_are_rounded_where_pytorch_rounds_them(dtype):
+    def fn(x):
+        full = torch.full_like(x, 0.3)
+        return x % 0.3, torch.fmod(x, 0.3), full.float() + x.float(), torch.nn.functional.threshold(x, 0.1, 2.0)
+
+    assert_like_eager(fn, torch.linspace(-3, 3, 301).to(dtype))

@@ -13,7 +13,9 @@ from dovetail_llvm_exec.region.forms import ZERO, CannotLower, Form, dot, flat, 
 from dovetail_llvm_exec.region.graph import Node, through
 from dovetail_llvm_exec.scalars.kinds import nearest
 
-CHOICES = frozenset({"where", "maximum", "minimum", "copysign", "eq", "ne", "lt", "le", "gt", "ge"})  # take numbers as their dtype holds them
+CHOICES = frozenset(  # take numbers as their dtype holds them
+    {"where", "maximum", "minimum", "copysign", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"}
+)
 
 Coords = tuple[Form, ...]
 
@@ -150,7 +152,9 @@ def surely(test: Callable[[], bool]) -> bool:
 
 
 def _full(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
-    return low.table.const(node.params["value"], node.dtype)
+    value = node.params["value"]
+    value = nearest(value, node.dtype) if isinstance(value, float) else value  # an element, which is computed with in float32
+    return low.table.const(value, node.dtype)
 
 
 def _extent(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
