@@ -280,3 +280,11 @@ def outcome(fn, x, number):
         return str(fn(x, number))
     except RuntimeError:
         return "refused"
+
+
+@pytest.mark.parametrize("exponent", [128, -140, 2000])
+def test_ldexp_by_integers_is_exact_where_the_power_overflows(exponent):
+    x = torch.tensor([0.0, 0.5, -3.0, float("inf"), 1e-30, 1e30])
+    for other in (torch.tensor(exponent), torch.full((6,), exponent)):
+        got = dovetail.jit(torch.ldexp, executors=["llvm", "torch"])(x, other)
+        assert np.array_equal(got.numpy(), np.ldexp(x.numpy(), exponent))

@@ -217,3 +217,9 @@ def test_no_gradient_of_a_logarithm_comes_from_where_the_cotangent_is_zero(fn):
         grads.append(torch.autograd.grad((f(x, t) * weights).sum(), (x, t)))
     for got, want in zip(*grads, strict=True):
         torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_products_of_integers_wrap_as_in_eager():
+    x, target = torch.tensor([9, 100], dtype=torch.uint8), torch.tensor([107, 3], dtype=torch.uint8)
+    program = dovetail.jit(lambda x, target: F.poisson_nll_loss(x, target, log_input=True, reduction="none"), executors=["llvm", "torch"])
+    assert torch.equal(program(x, target), F.poisson_nll_loss(x, target, log_input=True, reduction="none"))

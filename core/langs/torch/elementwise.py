@@ -273,14 +273,25 @@ def frexp(input: Tensor):
 
 @torchsymbol("torch.ldexp", methods=("ldexp",))
 def ldexp(input: Tensor, other: Tensor):
-    """input * 2**other."""
-    return in_wide(lambda x, e: core.mul(x, core.pow(2.0, e)), input, other)
+    """input * 2**other; by an integer `other` exactly, also where 2**other overflows."""
+    return in_wide(lambda x, _: _by_power_of_two(x, other), input, other)
+
+
+def _by_power_of_two(x: Any, exponent: Any) -> Any:
+    """x * 2**exponent, for integers in steps that are representable."""
+    if core.promote(exponent).kind != "int":
+        return core.mul(x, core.pow(2.0, core.convert(exponent, x.spec.dtype) if isinstance(exponent, Tensor) else exponent))
+    most = 1000 if x.spec.dtype is dtypes.float64 else 100
+    for _ in range(3):
+        step = core.maximum(core.minimum(exponent, most), -most)
+        x, exponent = core.mul(x, core.pow(2.0, core.convert(step, x.spec.dtype))), core.sub(exponent, step)
+    return x
 
 
 @ldexp.vjp
 def ldexp_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
     """g * 2**other, and g * out * log(2): the product of g and input may overflow where 2**other is small."""
-    first = in_wide(lambda g, e: core.mul(g, core.pow(2.0, e)), g, other)
+    first = in_wide(lambda g, _: _by_power_of_two(g, other), g, other)
     second = in_wide(lambda g, y: core.mul(g, core.mul(y, math.log(2))), g, out)
     return cotangent(first, input), cotangent(second, other)
 

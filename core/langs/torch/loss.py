@@ -367,7 +367,7 @@ def poisson_nll_loss(
         stirling = core.add(core.sub(core.mul(t, core.log(t)), t), core.mul(core.log(core.mul(t, 2 * math.pi)), 0.5))
         return core.add(loss, core.where(core.gt(t, 1), stirling, 0.0))  # as in eager, no gradient is finite for a target up to 0
 
-    return of_elements(compute, mode, core.convert(input, core.inexact_of(input.spec.dtype)), target)
+    return of_elements(compute, mode, input, target)
 
 
 @torchsymbol("torch.nn.functional.triplet_margin_loss")
