@@ -7,7 +7,6 @@ import json
 import os
 import platform
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -64,9 +63,10 @@ def lock_of(path: Path) -> FileLock:
 
 def write(path: Path, of: dict[str, Any], rows: dict[str, Row]) -> None:
     """Replace the file atomically."""
-    data = {"format": FORMAT, "machine": of, "classes": {key: asdict(rows[key]) for key in sorted(rows)}}
+    data = {"format": FORMAT, "machine": of, "classes": {key: vars(rows[key]) for key in sorted(rows)}}
+    text = json.dumps(data)  # in C, which json.dump and an indent are not: a model writes the file once for each class that it measures
     with NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, suffix=".new", delete=False, encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
+        file.write(text)
     os.replace(file.name, path)
 
 
