@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.devices import Device
 from dovetail.devices import device as named
 from dovetail.dtypes import DType
-from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend import BoundSymbol, OperatorExecutor, Trace
 from dovetail.extend.advanced import Executor
 from dovetail_conformance.case import MOST, Case
 from dovetail_conformance.one_rank import case_of
@@ -60,11 +60,18 @@ def _starts(subject: Subject, operation: str, dtype: DType) -> bool:
 
 def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType) -> bool:
     """Return whether recorded programs of the operation have a line that the executor takes."""
+    if described()[task.operation].symbol.is_prim and _by_table(subject.executor):
+        return False  # the operation is its only line, and the declaration does not list it
     device = named(task.device if task.device in (subject.declared["devices"] or (task.device,)) else "cpu")
     first = described()[task.operation].dtypes[0]
     if not any(line.symbol.id in rows or _takes(subject.executor, line) for line in offered(subject.executor, task.operation, first, device)):
         return False
     return any(_takes(subject.executor, line) for line in offered(subject.executor, task.operation, dtype, device))
+
+
+def _by_table(ex: Executor) -> bool:
+    """Return whether an executor takes nothing but lines of operations that its declaration lists."""
+    return type(ex).verdict is OperatorExecutor.verdict and type(ex).prepare is Executor.prepare
 
 
 def _takes(ex: Executor, line: BoundSymbol) -> bool:
@@ -82,6 +89,8 @@ def offered(ex: Executor, operation: str, dtype: DType, device: Device) -> tuple
     lines: list[BoundSymbol] = []
     for trace in recorded(operation, dtype, device):
         lines += every(trace.lines, whole=False)
+        if type(ex).prepare is Executor.prepare:
+            continue
         try:
             lines += every(ex.prepare(trace, (ex,)).lines, whole=False)
         except Exception:  # the checks that run the program report it

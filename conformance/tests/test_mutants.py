@@ -25,7 +25,7 @@ NOTICED = {  # a mutant of the stand-in: operation, family, name
     ("torch.nn.functional.gelu", "gradients", "its forward adds 0.25"),
     ("torch.mul", "gradients", "only where all inputs require one"),
     ("torch.sigmoid", "cotangents", "writes into it"),
-    ("torch.atan", "cotangents", "wrong where it is expanded"),
+    ("torch.atan", "cotangents", "wrong where it is zero"),
 }
 
 
@@ -47,6 +47,21 @@ def test_a_sample_is_the_same_for_the_same_seed_and_spread_over_families() -> No
 
     assert first == again != other
     assert len({name.partition(": ")[2].partition(",")[0] for name in first}) >= 8
+
+
+def test_every_mutant_can_be_made() -> None:
+    one_of_each = {mutant.mutation.name: mutant for mutant in mutants(standin(), None)}
+
+    for mutant in one_of_each.values():
+        assert mutant.symbol in mutant.executor().table
+
+
+def test_a_fault_that_never_strikes_is_not_counted() -> None:
+    """Gradients are laid out like the result before an executor's rule sees them, and tanh has no argument besides its input."""
+    expanded = tried(mutant_of("torch.atan", "cotangents", "wrong where it is expanded"), "smoke")
+    argument = tried(mutant_of("torch.tanh", "gradients", "wrong where an argument is given"), "smoke")
+
+    assert (expanded.check, expanded.struck, argument.check, argument.struck) == ("", False, "", False)
 
 
 def test_a_plugin_without_implementations_is_refused() -> None:

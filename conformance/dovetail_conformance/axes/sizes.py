@@ -35,7 +35,8 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
             return tuple(alike if n in symbols else n for n in x.shape)
 
         yield mapped(sample, lambda x: grown(x, equal(x), generator))
-        yield mapped(sample, lambda x: grown(x, equal(x), generator), lambda n: alike if n in symbols else n)
+        if lists(sample) & set(symbols):
+            yield mapped(sample, lambda x: grown(x, equal(x), generator), lambda n: alike if n in symbols else n)
         return
     at = WHICH.index(which)
     for symbol in [*symbols[at:], *symbols[:at]]:
@@ -47,7 +48,8 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
             return tuple(new if n == symbol else n for n in x.shape)
 
         yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator))
-        yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator), lambda n, symbol=symbol, new=new: new if n == symbol else n)
+        if symbol in lists(sample):
+            yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator), lambda n, symbol=symbol, new=new: new if n == symbol else n)
 
 
 def _deep(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInput]:
@@ -101,12 +103,12 @@ def _like(values: Tensor, count: int, generator: torch.Generator) -> Tensor:
     unique = wide.unique()
     ordered = wide.dim() == 1 and len(wide) > 2 and bool((wide.diff() >= 0).all())
     if len(unique) == len(wide) > 1 and not wide.is_floating_point():
-        elements = torch.randperm(max(count, int(unique[-1] - unique[0]) + 1), generator=generator)[:count] + int(unique[0])
-    elif wide.is_floating_point() and len(unique) > 2 and not bool((wide == wide.round()).all()):
-        elements = unique[0] + torch.rand(count, generator=generator, dtype=torch.float64) * (unique[-1] - unique[0])
-    else:
-        elements = unique[torch.randint(len(unique), (count,), generator=generator)]
-    return elements.sort().values if ordered else elements
+        distinct = max(count, int(unique[-1] - unique[0]) + 1)
+        return (torch.arange(count) * distinct // count if ordered else torch.randperm(distinct, generator=generator)[:count]) + int(unique[0])
+    if wide.is_floating_point() and len(unique) > 2 and not bool((wide == wide.round()).all()):
+        drawn = torch.rand(count, generator=generator, dtype=torch.float64)
+        return unique[0] + ((drawn + torch.arange(count)) / count if ordered else drawn) * (unique[-1] - unique[0])
+    return unique[torch.arange(count) * len(unique) // count if ordered else torch.randint(len(unique), (count,), generator=generator)]
 
 
 def tensors_of(nest: Any) -> Iterator[Tensor]:
@@ -127,6 +129,13 @@ def tensors_of(nest: Any) -> Iterator[Tensor]:
             yield from walk([value.start, value.stop, value.step])
 
     return walk(nest)
+
+
+def lists(sample: SampleInput) -> set[int]:
+    """Return the whole numbers in the lists of a sample: those that `mapped` changes."""
+    numbers: set[int] = set()
+    mapped(sample, lambda x: x, lambda n: numbers.add(n) or n)
+    return numbers
 
 
 def mapped(sample: SampleInput, change: Callable[[Tensor], Tensor], number: Callable[[int], int] = lambda n: n) -> SampleInput:

@@ -106,7 +106,8 @@ def tried(mutant: Mutant, level: str) -> Verdict:
         for leaked in LEAKS:
             getattr(leaked, "set", getattr(leaked, "close", lambda: None))()
         LEAKS.clear()
-    struck = getattr(subject.executor.table[mutant.symbol].fn, "struck", None)
+    mutated = subject.executor.table[mutant.symbol]
+    struck = getattr(mutated.grad, "struck", getattr(mutated.fn, "struck", None))
     return Verdict(mutant.symbol.id, mutant.mutation.family, mutant.mutation.name, check, message, round(perf_counter() - began, 2), struck)
 
 

@@ -271,7 +271,7 @@ def _rarely(count: int) -> Callable[..., Any]:
 
 def kernels(family: str, name: str, wrap: Callable[[], Callable[[Kernel], Kernel]]) -> Mutation:
     """Return a mutation of the kernel; what it remembers is new for each mutant."""
-    return Mutation(family, name, lambda original: replace(original, fn=wrap()(original.fn), path=None, large=None))
+    return Mutation(family, name, lambda original: replace(original, fn=wrap()(original.fn), path=None))
 
 
 def arguments(symbol: Symbol) -> Iterator[Mutation]:

@@ -12,6 +12,7 @@ import torch
 from dovetail.extend import OperatorExecutor, put_grad
 from dovetail.extend.advanced import Implementation
 from dovetail_conformance.mutants.mutations import Mutation
+from dovetail_conformance.oracle import same_bits
 
 Rule = Callable[..., Any]
 GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {  # from (the gradient, the input)
@@ -72,9 +73,11 @@ def _returning(rule: Rule, change: Callable[[Any], Any]) -> Rule:
 def _with_arguments(rule: Rule) -> Rule:
     def grad(*args: Any, **kwargs: Any) -> Any:
         if any(not isinstance(x, torch.Tensor) for x in [*args, *kwargs.values()]):
+            grad.struck = True
             return _putting(rule, lambda g, x: g * 1.01)(*args, **kwargs)
         return rule(*args, **kwargs)
 
+    grad.struck = False
     return grad
 
 
@@ -121,11 +124,18 @@ COTANGENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def _reading(rule: Rule, kernel: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
     """Pass the cotangent of a rule through a kernel that runs when the backward does."""
     ex = OperatorExecutor("mutant_cotangent")
-    through = ex.operation(f"read_{id(kernel)}", kernel, meta=lambda g: g)
+
+    def read(g: torch.Tensor) -> torch.Tensor:
+        before = g.clone()
+        out = kernel(g)
+        grad.struck = grad.struck or not (same_bits(out, before) and same_bits(g, before))
+        return out
+
+    through = ex.operation(f"read_{id(kernel)}", read, meta=lambda g: g)
 
     def grad(*args: Any, **kwargs: Any) -> Any:
         with _instead(rule, "get_grad", lambda out, get=rule.__globals__["get_grad"]: through(get(out))):
             return rule(*args, **kwargs)
 
-    grad.table = ex.table  # what the mutant runs besides
+    grad.table, grad.struck = ex.table, False  # what the mutant runs besides
     return grad
