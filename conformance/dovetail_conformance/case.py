@@ -167,13 +167,15 @@ class Case:
 
     def _own(self, inputs: Sequence[Tensor]) -> Any:
         """Return the errors of eager in float32 in the same values, scaled to float64: its own in float64 are much alike."""
-        narrow = [x.to(NARROW.get(x.dtype, x.dtype)) for x in fresh(inputs)]
+        narrow = self.narrowed(inputs)
         rough, exact = self.eager(fresh(narrow)), self.eager(widened(fresh(narrow)))
-        leaves = [flat((each.result, list(each.inputs))) for each in (rough, exact)]
-        if rough.error is not None or exact.error is not None or len(leaves[0]) != len(leaves[1]):
+        if rough.error is not None or exact.error is not None:
             return None
-        scale = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
-        return [(a.to(b.dtype) - b) * scale if isinstance(b, Tensor) and inexact(b) and a.shape == b.shape else b for a, b in zip(*leaves)]
+        return scaled(*((each.result, list(each.inputs)) for each in (rough, exact)))
+
+    def narrowed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return inputs in float32 where they are float64."""
+        return [x.to(NARROW.get(x.dtype, x.dtype)) for x in fresh(inputs)]
 
     def truth_of(self, eager: Any, exact: Any, moved: Callable[[int], Any], *, zeros: bool = True, kinds: bool = True) -> Truth:
         """Return the same from the exact result, and what computes it for inputs moved by a rounding; `zeros` and `kinds` as in `Truth`."""
@@ -231,6 +233,15 @@ class Case:
         with recording(trace), calm():
             trace.outputs = self.program.symbolic(*proxies)
         return trace
+
+
+def scaled(rough: Any, exact: Any) -> list[Any] | None:
+    """Return the errors of results in float32, relative to those in float64, as small as those of float64; None where they do not correspond."""
+    leaves = [flat(rough), flat(exact)]
+    if len(leaves[0]) != len(leaves[1]):
+        return None
+    scale = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    return [(a.to(b.dtype) - b) * scale if isinstance(b, Tensor) and inexact(b) and a.shape == b.shape else b for a, b in zip(*leaves)]
 
 
 def executed(function: Callable[..., Any]) -> list[Trace]:

@@ -42,6 +42,7 @@ class Cell:
     def __init__(self, subject: Subject, info: OpInfo, dtype: DType, device: Device, level: Level, there: Device | None = None, seed: int = 0):
         self.subject, self.info, self.dtype, self.device, self.level = subject, info, dtype, device, level
         self.there, self.seed = there or device, seed
+        self.first_call: Case | None = None  # a large sample that ran before all others
         self.verdicts: list[tuple[BoundSymbol, Any]] = []  # on lines that checkers were offered at first
 
     @cached_property

@@ -69,7 +69,7 @@ def forward(cell: Cell) -> Outcome | None:
     def judge(case: Case) -> str | None:
         return right(case, case.ran, case.expected, case.program.inputs)
 
-    return cell.each(judge, "forward")
+    return cell.each(judge, "forward", [*([cell.first_call] if cell.first_call is not None else []), *cell.claimed])
 
 
 def right(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from time import perf_counter
 
 import torch
@@ -16,6 +17,7 @@ from dovetail_conformance.collective_cell import ELSEWHERE, CollectiveCell
 from dovetail_conformance.composition import composition_rows
 from dovetail_conformance.declaration import declaration
 from dovetail_conformance.declared import has_room, has_samples
+from dovetail_conformance.grown import first_call
 from dovetail_conformance.levels import Level
 from dovetail_conformance.plan import PROCESSES, Task, Wanted, collectives, is_new, opinfos
 from dovetail_conformance.processes import processes
@@ -99,6 +101,9 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
         if _declared(cell):
             yield from row("checkers", lambda: claims.checkers(cell)) if wanted.check("checkers") else ()
         return
+    if not isinstance(cell, CollectiveCell):
+        with suppress(Exception):  # the checks report it
+            cell.first_call = first_call(cell)
     if wanted.check("claims"):
         yield from row("claims", cell.claims if isinstance(cell, CollectiveCell) else lambda: claims.claims(cell))
     if _declared(cell):

@@ -124,8 +124,24 @@ def inexact(x: Any) -> bool:
 
 
 def fresh(inputs: Iterable[Tensor], *, grad: bool = False) -> list[Tensor]:
-    """Copy tensors with their memory layout: strides, offset from an aligned address, conjugate and negative bit; with gradients where `grad`."""
-    return [_alike(x).requires_grad_(grad and inexact(x)) for x in inputs]
+    """Copy tensors with their memory layout: strides, offset from an aligned address, conjugate and negative bit; with gradients where `grad`.
+
+    Parts of one tensor become parts of one copy.
+    """
+    inputs = list(inputs)
+    places = [_place(x) for x in inputs]
+    storages = {place: x.untyped_storage().clone() for x, place in zip(inputs, places) if place is not None and places.count(place) > 1}
+    copies = [_alike(x) if place not in storages else _within(storages[place], x) for x, place in zip(inputs, places)]
+    return [x.requires_grad_(grad and inexact(x)) for x in copies]
+
+
+def _place(x: Tensor) -> int | None:
+    """Return where the memory of a tensor begins; None where it has no elements, or a sign that is pending."""
+    return None if x.is_conj() or x.is_neg() or not x.numel() else x.untyped_storage().data_ptr()
+
+
+def _within(storage: torch.UntypedStorage, x: Tensor) -> Tensor:
+    return x.detach().new_empty(0).set_(storage, x.storage_offset(), x.size(), x.stride())
 
 
 def _alike(x: Tensor) -> Tensor:

@@ -11,16 +11,16 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from dovetail_conformance.axes.sizes import resized
-from dovetail_conformance.axes.variants import Variants
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
+from dovetail_conformance.grown import grown
+from dovetail_conformance.grown import large as large_sample
 from dovetail_conformance.limits import Limits
 from dovetail_conformance.memory import PAGE, STATM, peak, trim
 from dovetail_conformance.oracle import tensors
 from dovetail_conformance.program import calm, fresh
 
-WARM, CALLS, BYTES, LARGE = 4, 24, 100_000, "large"
+WARM, CALLS, BYTES = 4, 24, 100_000
 TASKS, FILES = Path("/proc/self/task"), Path("/proc/self/fd")
 
 
@@ -36,22 +36,15 @@ def resources(cell: Cell) -> Outcome | None:
     if outcome.state in ("fail", "error"):
         return outcome
     peaks = cell.level.rank > 1 or cell.subject.few
-    large = [enlarged(cell, plain)]
-    return cell.each(lambda case: _slow(case, limits) or _growth(case) or (_peak(case, limits, cell) if peaks else None), "resources", large)
-
-
-def enlarged(cell: Cell, plain: Case) -> Case:
-    """Return a sample of about 70,000 elements; `plain` where the operation has none."""
-    usable = [case for case in cell.claimed if case.sample is not None and case.ran.error is None]
-    base = max(usable, key=lambda case: sum(x.numel() for x in case.program.inputs), default=plain)
-    variants = Variants(cell.subject, cell.info, cell.dtype, [base.sample]) if base.sample is not None else None
-    if variants is None or cell.info.random:
-        return plain
-    for sample in resized(base.sample, LARGE, "first", torch.Generator().manual_seed(1)):
-        case = variants.accepted(sample)
-        if case is not None and case.claimed:
-            return case
-    return plain
+    large = [large_sample(cell) or plain]
+    outcome = cell.each(lambda case: _slow(case, limits) or _growth(case) or (_peak(case, limits, cell) if peaks else None), "resources", large)
+    if not peaks or outcome.state in ("fail", "error"):
+        return outcome
+    square: dict[tuple[int, ...], Case] = {}  # no size is small in these, by their numbers of dimensions
+    for case in grown(cell, "square"):
+        if (ranks := tuple(x.ndim for x in case.program.inputs)) not in square and case.claimed:
+            square[ranks] = case
+    return cell.each(lambda case: _peak(case, limits, cell), "resources", list(square.values()))
 
 
 def _slow(case: Case, limits: Limits) -> str | None:

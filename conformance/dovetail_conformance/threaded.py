@@ -10,8 +10,8 @@ from torch import Tensor
 
 from dovetail_conformance.case import Case, Ran
 from dovetail_conformance.cell import Cell, Outcome, whole
+from dovetail_conformance.grown import large
 from dovetail_conformance.program import calm, fresh, rolled
-from dovetail_conformance.resources import enlarged
 
 THREADS, ROUNDS, FEW = 4, 12, 2  # threads, and calls in each, of a small sample and of a large one
 SLICE = 2e-6  # seconds after which threads take turns, so that they do within a kernel of several steps
@@ -23,8 +23,8 @@ def threads(cell: Cell) -> Outcome | None:
     if case is None or cell.info.random or case.reference is None:
         return None
     sizes = [(case, ROUNDS)]
-    if cell.level.calls and cell.first and (large := enlarged(cell, case)) is not case:
-        sizes.append((large, FEW))
+    if cell.level.calls and cell.first and (many := large(cell)) is not None:
+        sizes.append((many, FEW))
     for each, rounds in sizes:
         difference = _by_threads(each, rounds)
         if difference is not None:

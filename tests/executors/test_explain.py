@@ -164,6 +164,10 @@ def test_to_json_has_the_documented_fields(gpt):
     assert {c["status"] for each in data["rows"] for c in each["candidates"]} == {"runs", "refused", "not-offered"}
     lines = [line for program in data["programs"] for line in program["lines"]]
     assert all(line["rows"] for line in lines if line["executor"])
+    assert {program["name"] for program in data["programs"]} >= {"forward", "backward"}
+    for line in lines:
+        assert not line["rows"] or any(result in line["text"] for i in line["rows"] for result in data["rows"][i]["results"]), line
+        assert "kept" not in line["text"] or not line["rows"], "unpacking is no executor's work"
 
 
 def test_the_json_that_is_written_is_documented(gpt):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -19,10 +20,10 @@ from dovetail_conformance.axes.covering import Row
 from dovetail_conformance.axes.gradients import Gradients, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.variants import Variant, Variants
-from dovetail_conformance.case import MOST, Case
+from dovetail_conformance.case import MOST, Case, scaled
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.oracle import identical
-from dovetail_conformance.program import calm, fresh
+from dovetail_conformance.program import calm, fresh, widened
 from dovetail_conformance.subject import is_referee
 
 TRAINED = ("plain", "autocast", "deterministic", "one thread", "three threads")  # modes in which gradients are taken
@@ -163,9 +164,19 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
     for what, part in parts:
         how = {"zeros": part == "results", "kinds": kind != "not finite"}
         truth = case.truth_of(getattr(theirs, part), getattr(wide, part, None), lambda k, part=part: getattr(exact(k), part, None), **how)
+        truth = replace(truth, own=lambda part=part: _own(case, wanted, kind, part))
         if not identical(getattr(ours, part), getattr(theirs, part)) and (difference := inaccuracy(getattr(ours, part), truth)) is not None:
             return f"{what} for {kind} cotangents: {difference}"
     return None
+
+
+def _own(case: Case, wanted: Sequence[int], kind: str, part: str) -> Any:
+    """Return the errors of eager in float32, in its results or its gradients, scaled to float64."""
+    narrow = case.narrowed(case.program.inputs)
+    rough, exact = (gradients(case.eager, inputs, wanted, kind) for inputs in (fresh(narrow), widened(fresh(narrow))))
+    if rough is None or exact is None or rough.error is not None or exact.error is not None:
+        return None
+    return scaled(getattr(rough, part), getattr(exact, part))
 
 
 def _inputs(wanted: Sequence[int]) -> str:

@@ -14,7 +14,8 @@ class Row:
     """One level of each axis; levels that do not apply to an operation are dropped when its variant is created.
 
     `size` is how large the tensors are, `which` the dimension that grows; `layout` how they lie in memory, and `place` which of them do;
-    `values` what is in them; `broadcast` in which dimension one of them has a single element; `same` whether two arguments are one tensor;
+    `values` what is in them; `broadcast` in which dimension one of them has a single element;
+    `same` whether two arguments are one tensor, or parts of one;
     `grad` which inputs require a gradient; `cotangent` what flows back; `mode` what is switched on around the call.
     """
 
@@ -47,7 +48,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "broadcast": ("no", "outer", "middle", "inner", "fewer", "scalar"),
     "which": ("first", "second", "third"),
     "place": ("all", "first", "last"),
-    "same": ("no", "yes"),
+    "same": ("no", "yes", "parts"),
     "grad": ("all", "first", "last", "but first"),
     "cotangent": ("dense", "repeated", "column-major", "gapped", "not finite", "ones", "zero", "of one result"),
     "mode": ("plain", "inference", "float64", "autocast", "deterministic", "one thread", "three threads"),

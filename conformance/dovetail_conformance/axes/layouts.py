@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,18 @@ def laid_out(x: Tensor, layout: str) -> Tensor | None:
     if layout == "overlapping":
         return _overlapping(x)
     return _flagged(x) if layout == "flagged" else None
+
+
+def in_one(tensors: Sequence[Tensor]) -> dict[int, Tensor]:
+    """Return tensors of the first's dtype as parts of one, by the ids of those: side by side, or one after the other."""
+    alike = [x for x in tensors if x.dtype == tensors[0].dtype and x.device == tensors[0].device and x.numel()]
+    if len(alike) < 2:
+        return {}
+    if alike[0].ndim > 1 and len({tuple(x.shape[:-1]) for x in alike}) == 1:
+        whole = torch.cat([x.detach().resolve_conj().resolve_neg() for x in alike], -1)
+        return dict(zip(map(id, alike), whole.split([x.shape[-1] for x in alike], -1)))
+    whole = torch.cat([x.detach().resolve_conj().resolve_neg().flatten() for x in alike])
+    return {id(x): part.view(x.shape) for x, part in zip(alike, whole.split([x.numel() for x in alike]))}
 
 
 def _into(x: Tensor, memory: Tensor) -> Tensor:

@@ -28,15 +28,17 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
     if size == "odd" and symbols:
         least = 0 if symbols == [1] else 1
         yield mapped(sample, lambda x: grown(x, tuple(2 * n + 1 + 6 * (n == 1) if n > least else n for n in x.shape), generator))
-    if size == "equal" and symbols:
-        alike = EQUAL.get(max(x.ndim for x in tensors), 8)
+    if size in ("equal", "square") and symbols:
+        most = max(x.ndim for x in tensors)
+        alike = EQUAL.get(most, 8) if size == "equal" else int(TOTAL["large"] ** (1 / most))
+        for replaced in ([{*symbols, 1}] if size == "square" else []) + [set(symbols)]:
 
-        def equal(x: Tensor) -> tuple[int, ...]:
-            return tuple(alike if n in symbols else n for n in x.shape)
+            def equal(x: Tensor, replaced: set[int] = replaced) -> tuple[int, ...]:
+                return tuple(alike if n in replaced else n for n in x.shape)
 
-        yield mapped(sample, lambda x: grown(x, equal(x), generator))
-        if lists(sample) & set(symbols):
-            yield mapped(sample, lambda x: grown(x, equal(x), generator), lambda n: alike if n in symbols else n)
+            yield mapped(sample, lambda x, equal=equal: grown(x, equal(x), generator))
+            if lists(sample) & replaced:
+                yield mapped(sample, lambda x, equal=equal: grown(x, equal(x), generator), lambda n, replaced=replaced: alike if n in replaced else n)
         return
     at = WHICH.index(which)
     for symbol in [*symbols[at:], *symbols[:at]]:

@@ -15,7 +15,7 @@ from dovetail.extend import Tag
 from dovetail.extend.advanced import Proxy
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
-from dovetail_conformance.axes.layouts import laid_out
+from dovetail_conformance.axes.layouts import in_one, laid_out
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.sizes import mapped, resized, tensors_of
 from dovetail_conformance.axes.values import filled
@@ -36,7 +36,7 @@ DROPPED = (
 TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they return is undetermined
 UPDATING = ("batch_norm", "instance_norm", "_native_batch_norm_legit_functional")  # they write a mean and a variance, which are two tensors
 HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row()
-UNLIKE = tuple(Row(layout="column-major", place=place) for place in ("first", "last"))  # operands that lie in different ways
+UNLIKE = tuple(Row(size="square", layout="column-major", place=place) for place in ("first", "last"))  # operands that lie in different ways
 SINGLE = {"outer": (0, 1), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
 
 
@@ -91,10 +91,17 @@ class Variants:
             selected += self.every_style()
             selected += [variant for axis, row in singles() for variant in self._single(axis, row)]
             selected.append(self._variant(HUGE, 0))
-            widest = max(range(len(self.templates)), key=lambda i: _elements(self.templates[i]))
-            if len(list(tensors_of((self.templates[widest].args, self.templates[widest].kwargs)))) > 1:
-                selected += [self._variant(row, widest) for row in UNLIKE]
+            selected += [self._variant(row, i) for i in self._widest() for row in UNLIKE]
         return [variant for variant in selected if variant is not None]
+
+    def _widest(self) -> list[int]:
+        """Return, for each number of dimensions that several tensors have, the template with the most elements, of one shape where there is one."""
+        widest: dict[int, tuple[bool, int, int]] = {}
+        for i, each in enumerate(self.templates):
+            shapes = [x.shape for x in tensors_of((each.args, each.kwargs))]
+            if len(shapes) > 1 and (rank := max(map(len, shapes))) > 1:
+                widest[rank] = max(widest.get(rank, (False, -1, 0)), (len(set(shapes)) < len(shapes), _elements(each), i))
+        return [i for _, _, i in widest.values()]
 
     def every_style(self) -> list[Variant]:
         """Return a variant of each template that has none yet, with infinities, NaN and zeros among the values as sampled."""
@@ -148,7 +155,9 @@ class Variants:
         """Yield the sample with the levels of a row."""
         sized = resized(sample, row.size, row.which, self.generator) if row.size != PLAIN else iter([sample])
         for each in sized:
-            yield self._laid(self._same(self._broadcast(self._filled(each, row), row), row), row)
+            filled_sample = self._broadcast(self._filled(each, row), row)
+            parts = row.same == "parts"  # these have a layout of their own, and come last
+            yield self._same(self._laid(filled_sample, row), row) if parts else self._laid(self._same(filled_sample, row), row)
 
     def _filled(self, sample: SampleInput, row: Row) -> SampleInput:
         if row.values == PLAIN or (row.values == "extreme" and "inf" not in self.info.extremes):
@@ -195,10 +204,13 @@ class Variants:
         return mapped(sample, cut)
 
     def _same(self, sample: SampleInput, row: Row) -> SampleInput:
-        """Return the sample with a later tensor replaced by an earlier one of its dtype, and of its shape where there is one."""
+        """Return the sample with a later tensor replaced by an earlier one of its dtype, or with parts of one tensor."""
         if row.same == "no" or self.info.name.rpartition(".")[2] in UPDATING:
             return sample
         tensors = list(tensors_of((sample.args, sample.kwargs)))
+        if row.same == "parts":
+            parts = in_one(tensors)
+            return mapped(sample, lambda x: parts.get(id(x), x))
         pairs = [(first, other) for i, first in enumerate(tensors) for other in tensors[i + 1 :] if first.dtype == other.dtype]
         pairs.sort(key=lambda pair: pair[0].shape != pair[1].shape)  # eager decides whether it takes another shape
         if not pairs:
@@ -239,6 +251,8 @@ def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
     if len(before) < 2:
         lost.append("broadcast")
     if row.same == "yes" and len(before) == len(after):
+        lost.append("same")
+    if row.same == "parts" and len({x.untyped_storage().data_ptr() for x in after if x.numel()}) == len([x for x in after if x.numel()]):
         lost.append("same")
     if row.layout == "flagged" and not any(x.is_conj() or x.is_neg() for x in after):
         lost.append("layout")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any
 
@@ -152,7 +153,7 @@ class OperatorExecutor(Executor):
         for what, value in {"fn": fn, "checker": checker, "execution_transform": execution_transform}.items():
             if value is not None and not callable(value):
                 raise ExecutorError(f"{self.name} implements {symbol} with {what}={value!r}, which cannot be called; pass a function")
-        if name is not None and not name.isidentifier():
+        if name is not None and not is_name(name):
             raise ExecutorError(f"programs print the name of an implementation: expected an identifier for {symbol}, got name={name!r}")
         if sum(way is not None for way in (fn, execution_transform, stateful)) != 1:
             raise ExecutorError(f"{self.name} implements {symbol} in one way: with a function, an execution_transform, or a stateful class")
@@ -178,7 +179,7 @@ class OperatorExecutor(Executor):
         `meta` maps the specs of its arguments to that of its result, `vjp(g, out, *args, **kwargs)` gives the cotangents of its arguments.
         A traced call of a function in `replaces` becomes the operation.
         """
-        if not name.isidentifier():
+        if not is_name(name):
             raise ExecutorError(f"programs print the name of an operation: expected an identifier, got {name!r}")
         symbol = make_prim(f"{self.name}.{name}", name, meta=meta, tags=tags, replace=replace)
         if vjp is not None:
@@ -323,6 +324,11 @@ class FusionExecutor(Executor):
         }
         rows = None if self.operations is None else {id: dict(row) for id in sorted(symbol.id for symbol in self.operations)}
         return declared | {"operations": rows}
+
+
+def is_name(word: str) -> bool:
+    """Return whether a program can call something `ex.word`."""
+    return word.isidentifier() and not iskeyword(word)
 
 
 def _operation(claims: str, operation: Symbol | Callable | str) -> Symbol:

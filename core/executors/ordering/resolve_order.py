@@ -494,6 +494,10 @@ def add_operator_executor(
     """
     REGISTRY.load()
     ex = OperatorExecutor(name)
+    if not isinstance(implementations, Mapping):
+        raise ExecutorError(
+            f"expected a dict of torch operation: (the name that programs print, checker or None, implementation), got {implementations!r}"
+        )
     for operation, row in implementations.items():
         if not (isinstance(row, (tuple, list)) and len(row) == 3 and isinstance(row[0], str)):
             raise ExecutorError(f"the row of {operation!r} is {row!r}; expected (the name that programs print, checker or None, implementation)")

@@ -423,10 +423,12 @@ def _lines(trace: Trace, rows: _Rows) -> Iterator[Line]:
     while first < len(text) and text[first].startswith("    # "):
         first += 1
     yield from (Line(row, None) for row in text[:first])
-    for row, line in zip(text[first:], trace.lines):
+    for line in trace.lines:
         executor = line.implementation.executor if line.implementation is not None else None
-        yield Line(row, executor, rows.behind(line) if executor else ())
-    yield from (Line(row, None) for row in text[first + len(trace.lines) :])
+        last = first + printing.statement(line, printing.Scope(), "").count("\n")  # unpacking takes several rows
+        yield from (Line(row, executor, rows.behind(line) if executor else ()) for row in text[first : last + 1])
+        first = last + 1
+    yield from (Line(row, None) for row in text[first:])
 
 
 def _packed(explained: Explanation) -> dict[str, Any]:
