@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dovetail.dtypes import float32
+from dovetail.dtypes import float32, int64, uint8
 from dovetail.langs.torch import TO_TORCH, OpaqueSymbol, TorchSymbol, dtypes_of_results
 from dovetail.prims import Symbol
 from dovetail.trace import TensorProxy, leaves, tree_map
@@ -55,9 +55,13 @@ def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     floats = [x for x in leaves((args, kwargs)) if isinstance(x, TensorProxy) and x.spec.dtype.kind == "float" and x.spec.device.type in state]
     if not floats or any([x.spec.dtype.bytes > 4 for x in floats]):
         return args, kwargs
-    with_casts = dtypes_of_results(symbol.callable, args, kwargs)
+    probed = args, kwargs
+    with_casts = dtypes_of_results(symbol.callable, *probed)
+    if with_casts is None:
+        probed = tree_map(_with_long_classes, probed)
+        with_casts = dtypes_of_results(symbol.callable, *probed)
     with autocast_off():
-        without = dtypes_of_results(symbol.callable, args, kwargs)
+        without = dtypes_of_results(symbol.callable, *probed)
     target = next((dtype for dtype in with_casts or () if dtype.is_floating_point), None)
     if target is None or (with_casts == without and not _casts_mixed(symbol.callable, args, kwargs, floats)):
         return args, kwargs
@@ -67,6 +71,11 @@ def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         return x.to(target) if isinstance(x, TensorProxy) and x in chosen and TO_TORCH[x.spec.dtype] is not target else x
 
     return tree_map(cast, (args, kwargs))
+
+
+def _with_long_classes(x: Any) -> Any:
+    """Return a spec of int64 in place of uint8: torch computes nll_loss of classes in uint8, but not without values."""
+    return x.spec.like(dtype=int64) if isinstance(x, TensorProxy) and x.spec.dtype is uint8 else x
 
 
 def _casts_mixed(callable: Callable, args: tuple, kwargs: dict, floats: list[TensorProxy]) -> bool:

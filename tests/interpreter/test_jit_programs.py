@@ -352,6 +352,13 @@ def regions(x, w):
             return *made, x @ w, torch.is_autocast_enabled("cpu")
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_autocast_casts_a_loss_of_classes_of_each_dtype(dtype):
+    loss, inputs = torch.nn.functional.nll_loss, (torch.randn(3, 5, dtype=torch.bfloat16), torch.tensor([1, 0, 4], dtype=dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(dovetail.jit(loss)(*inputs), loss(*inputs))
+
+
 def test_scenario_53_autocast_regions_cast_what_eager_casts():
     compiled = dovetail.jit(regions)
     for shift in (0, 1):
