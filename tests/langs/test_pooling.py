@@ -84,6 +84,21 @@ def test_fractional_pooling_draws_as_eager():
         assert torch.equal(dovetail.jit(fn)(X), want)
 
 
+EMPTY = [((0, 4, 5), 3), ((2, 0, 4, 5), 2), ((3, 0, 5), 1), ((3, 0, 5), 2), ((2, 1, 2, 4, 5), 1), ((4, 5), 1)]
+
+
+@pytest.mark.parametrize("shape,size", EMPTY)
+@pytest.mark.parametrize("fn", [F.adaptive_avg_pool2d, F.adaptive_max_pool2d])
+def test_adaptive_pooling_of_other_ranks_and_of_nothing(fn, shape, size):
+    x = torch.ones(shape)
+    try:
+        want = fn(x, size)
+    except RuntimeError:
+        raises_as_eager(lambda x: fn(x, size), x)
+    else:
+        torch.testing.assert_close(dovetail.jit(fn, executors=["torch"])(x, size), want, equal_nan=True)
+
+
 BAD = {
     "rank": lambda x: F.max_pool2d(x[0, 0], 2),
     "too large a kernel": lambda x: F.avg_pool2d(x, 20),

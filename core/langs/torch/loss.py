@@ -18,6 +18,7 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.comparison import clamp_min
 from dovetail.langs.torch.elementwise import sub
 from dovetail.langs.torch.special import xlogy
+from dovetail.langs.torch.vector_norm import vector_norm
 from dovetail.prims.sizes import float_of
 
 
@@ -403,12 +404,4 @@ def triplet_margin_loss(
 
 def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
     """Return the p-norm of a - b + eps over the last dimension."""
-    d = core.abs(core.add(core.sub(a, b), eps))
-    dims = (d.spec.rank - 1,)
-    if p == 1:
-        return prims.sum(d, dims=dims)
-    if p == 2:
-        return core.sqrt(prims.sum(core.mul(d, d), dims=dims))
-    if p == math.inf:
-        return prims.amax(d, dims=dims)
-    return core.pow(prims.sum(core.pow(d, p), dims=dims), 1 / p)
+    return vector_norm(core.add(core.sub(a, b), eps), p, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -208,7 +209,7 @@ def unbiased(variance: Tensor, count: int) -> Tensor:
     """Return a variance over `count` elements with Bessel's correction."""
     if type(count) is Size:
         return core.div(core.mul(variance, count), count - 1)
-    return core.mul(variance, count / (count - 1))
+    return core.mul(variance, count / (count - 1) if count != 1 else math.inf)
 
 
 @torchsymbol("torch.nn.functional.batch_norm")
@@ -239,7 +240,7 @@ def batch_norm(
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
     require_parameters_like(input, "batch_norm", weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
-    if training and count and _is_plain(input, running_mean, running_var, weight, bias):
+    if training and input.spec.numel and _is_plain(input, running_mean, running_var, weight, bias):
         out, _, _, new_mean, new_var = batch_norm_functional(input, weight, bias, running_mean, running_var, True, momentum, eps)
         prims.copy_(running_mean, new_mean)
         prims.copy_(running_var, new_var)

@@ -18,6 +18,7 @@ from dovetail.langs.torch.convolution import Ints, ints, sliding
 from dovetail.langs.torch.padding import positions
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
+from dovetail.prims.sizes import float_of
 from dovetail.prims.spec import ceildiv, is_channels_last, prod
 from dovetail.torch_internals import C_NN
 
@@ -173,17 +174,18 @@ def fractional_max_pool3d(
     return both if return_indices else both[0]
 
 
-def _require_poolable(x: TensorSpec, spatial: int) -> None:
+def _require_poolable(x: TensorSpec, spatial: int, filled: int) -> None:
+    """Raise unless x is a signal, image or volume, or a batch of them, and not empty from dimension `filled` on."""
     fits = x.rank in (spatial + 1, spatial + 2)
     require(fits, "expected {}D (unbatched) or {}D (batched) input, got {}", spatial + 1, spatial + 2, x)
-    require(prod(x.shape[x.rank - spatial - 1 :]) != 0, "expected sizes other than 0 but for the batch, got {}", x)
+    require(prod(x.shape[filled:]) != 0, "expected sizes other than 0 from dimension {} on, got {}", filled, x)
 
 
 class _Windows:
     """Windows over the last dimensions of x: kernel, stride, padding, dilation and count for each."""
 
     def __init__(self, x: Tensor, spatial: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool):
-        _require_poolable(x.spec, spatial)
+        _require_poolable(x.spec, spatial, x.spec.rank - spatial - 1)
         self.x, self.spatial = x, spatial
         self.kernel, self.padding = ints(kernel_size, spatial, "kernel_size"), ints(padding, spatial, "padding")
         self.stride = self.kernel if stride is None or stride in ((), []) else ints(stride, spatial, "stride")
@@ -348,7 +350,6 @@ def _counts(windows: _Windows, count_include_pad: bool, ceil_mode: bool, out: Te
 
 def _output_sizes(x: TensorSpec, spatial: int, output_size: Any) -> tuple[int, ...]:
     """Return the output sizes of adaptive pooling; None keeps the input's size."""
-    _require_poolable(x, spatial)
     require_dtype(x.dtype.kind == "float", "adaptive pooling is not implemented for {}; convert it to a floating dtype", x)
     sizes = x.shape[x.rank - spatial :]
     if isinstance(output_size, (tuple, list)):
@@ -407,16 +408,26 @@ class _Cover:
 
 def _adaptive_avg_pool(spatial: int, x: Tensor, output_size: Any) -> Tensor:
     counts = _output_sizes(x.spec, spatial, output_size)
-    first = len(x.spec.shape) - spatial
+    rank = x.spec.rank
+    first = rank - spatial
     out = core.convert(x, core.wide(x.spec.dtype))
-    for i, count in enumerate(counts):
-        out = _Cover(x, first + i, count).mean(out, first + i)
+    if counts == (1,) * spatial:  # PyTorch's mean, which is also defined for other ranks and of nothing
+        ranks = (2, 3) if spatial == 1 else range(spatial, rank + 1)
+        require(rank in ranks, "expected at least {} dimensions, got {}", max(spatial, 2), x.spec, error=RuntimeError if spatial == 1 else IndexError)
+        dims = _last(spatial, rank)
+        total = core.keep_dims(prims.sum(out, dims=dims), x.spec.shape, dims)
+        out = core.div(total, float_of(prod(x.spec.shape[first:])))
+    else:
+        _require_poolable(x.spec, spatial, first if spatial < 3 else 1)
+        for i, count in enumerate(counts):
+            out = _Cover(x, first + i, count).mean(out, first + i)
     out = core.convert(out, x.spec.dtype)
     return _formatted(out, x, spatial if spatial < 3 else 0)
 
 
 def _adaptive_max_pool(spatial: int, x: Tensor, output_size: Any, return_indices: bool) -> Any:
     counts = _output_sizes(x.spec, spatial, output_size)
+    _require_poolable(x.spec, spatial, 1)
     first = len(x.spec.shape) - spatial
     covers = [_Cover(x, first + i, count) for i, count in enumerate(counts)]
     windows = x

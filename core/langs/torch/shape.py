@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dovetail import prims
+from dovetail.devices import cpu
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, ValueDependent, require
 from dovetail.langs import core
@@ -420,6 +421,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
     r, n = downscale_factor, len(batch)
     fits = height % r == 0 and width % r == 0
     require(fits, "pixel_unshuffle expects height and width to be divisible by downscale_factor, got {} and {} and {}", height, width, r)
+    if not input.spec.numel and input.spec.device is cpu:
+        return core.clone(input)  # as PyTorch's kernel does
     parts = (*batch, channels, height // r, r, width // r, r)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
     return _dealt_out(input, parts, order, (*batch, channels * r * r, height // r, width // r))
