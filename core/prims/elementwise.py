@@ -162,12 +162,12 @@ def _pow_base(g: Any, a: Any, b: Any) -> Any:
 
 
 def _pow_exponent(g: Any, out: Any, a: Any, b: Any) -> Any:
-    """g * out * log(a), and 0 where a is 0 and b is not negative: there out stays 0 or 1."""
+    """g * out * log(a), or g * 0 where a is 0 and b is real and not negative: there out stays 0 or 1."""
     if isinstance(a, Real) and a > 0:
         return g * conjugated(out * math.log(a))
     a = as_tensor(a, b)
-    is_constant = (a == 0.0) & ((real(b) if b.spec.dtype.kind == "complex" else b) >= 0.0)
-    return where(is_constant, 0.0, g * conjugated(out * log(a)))
+    is_constant = (a == 0.0) & ((imag(b) == 0.0) & (real(b) >= 0.0) if b.spec.dtype.kind == "complex" else b >= 0.0)
+    return g * where(is_constant, 0.0, conjugated(out * log(a)))
 
 
 def as_tensor(x: Any, like: Any) -> Any:
@@ -184,8 +184,8 @@ def atan2(a: Operand, b: Operand) -> TensorSpec:
 @atan2.vjp
 def atan2_vjp(g, out, a, b):
     squared_norm = as_tensor(a, g) * a + as_tensor(b, g) * b
-    scaled = where(squared_norm == 0.0, 0.0, g / squared_norm)  # at the origin, where no angle is defined, PyTorch's gradient is 0
-    return scaled * b, -scaled * a
+    scale = where(squared_norm == 0.0, 0.0, 1.0 / squared_norm)  # at the origin, where no angle is defined, PyTorch's gradient is g * 0
+    return g * b * scale, g * -as_tensor(a, g) * scale
 
 
 @prim(tags=POINTWISE)
@@ -231,7 +231,7 @@ def copysign(a: Operand, b: Operand) -> TensorSpec:
 
 @copysign.vjp
 def copysign_vjp(g, out, a, b):
-    ga = where(as_tensor(a, g) == 0.0, 0.0, g * (out / a)) if is_tensor(a) else None
+    ga = g * where(a == 0.0, 0.0, out / a) if is_tensor(a) else None
     return ga, zeros_like(b) if is_tensor(b) else None
 
 

@@ -242,6 +242,8 @@ def var_mean_vjp(g, out, x, *, dims, correction):
 def _var_grad(g: Any, mean: Any, x: Any, dims: tuple[int, ...], correction: float) -> Any:
     """g * 2 * (x - mean) / (count - correction); no freedom left makes it infinite times zero, as in PyTorch."""
     freedom = count(x, dims) - correction
+    if not dims and type(freedom) is not Size and freedom <= 0:
+        return converted(g * nan, x)  # of a number alone, where PyTorch's gradient is NaN and real
     if type(freedom) is Size:
         scaled = g * 2.0 / freedom
     else:

@@ -54,6 +54,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "clamp by scalar tensors": lambda x: x.clamp(torch.tensor(-1.0), torch.tensor(1.0)),
     "clamp by a scalar tensor and a number": lambda x: x.clamp(torch.tensor(-1.0), 1.0),
     "hardtanh by 3": lambda x: F.hardtanh(x, -3.0, 3.0),
+    "softplus of 0": lambda x: F.softplus(x, beta=0),
     "logit eps": lambda x: torch.logit(x, 0.1),
     "threshold": lambda x: F.threshold(x, 1.0, 0.5),
     **{f"power {p}": lambda x, p=p: x**p for p in (0, 1, 2, 3, -1, 0.5, -0.5, 1.5)},
@@ -107,16 +108,16 @@ POOLS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 }
 
 
-def computed(function: Callable, *args: Tensor) -> list[Tensor]:
+def computed(function: Callable, *args: Tensor, cotangent: float = 1.5) -> list[Tensor]:
     """The result of `function`, and the gradients of its arguments."""
     args = tuple(x.clone().requires_grad_() for x in args)
     out = function(*args)
-    return [out.detach(), *torch.autograd.grad(out, args, torch.full_like(out, 1.5), allow_unused=True)]
+    return [out.detach(), *torch.autograd.grad(out, args, torch.full_like(out, cotangent), allow_unused=True)]
 
 
-def assert_as_eager(function: Callable, *args: Tensor, executors: list[str] | None) -> None:
+def assert_as_eager(function: Callable, *args: Tensor, executors: list[str] | None, cotangent: float = 1.5) -> None:
     options = {} if executors is None else {"executors": executors}
-    got, want = computed(dovetail.jit(function, **options), *args), computed(function, *args)
+    got, want = (computed(f, *args, cotangent=cotangent) for f in (dovetail.jit(function, **options), function))
     for a, b in zip(got, want, strict=True):
         assert (a is None) == (b is None)
         if a is None:
@@ -138,6 +139,59 @@ def test_one_operand(name: str, executors: list[str] | None) -> None:
 def test_two_operands(name: str, executors: list[str] | None) -> None:
     a, b = (x.flatten().repeat_interleave(FILL) for x in torch.meshgrid(torch.tensor(PAIRS), torch.tensor(PAIRS), indexing="ij"))
     assert_as_eager(BINARY[name], a, b, executors=executors)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("name", ["softshrink", "hardshrink", "logsigmoid", "softplus", "softplus of 0", "power of 0.0"])
+def test_infinite_cotangents(name: str, executors: list[str] | None) -> None:
+    assert_as_eager(UNARY[name], torch.tensor(POINTS).repeat_interleave(FILL), executors=executors, cotangent=inf)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("name", ["atan2", "copysign", "pow"])
+def test_infinite_cotangents_of_two_operands(name: str, executors: list[str] | None) -> None:
+    a, b = (x.flatten().repeat_interleave(FILL) for x in torch.meshgrid(torch.tensor(PAIRS), torch.tensor(PAIRS), indexing="ij"))
+    assert_as_eager(BINARY[name], a, b, executors=executors, cotangent=inf)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("number", [0j, 0.5 - 1j])
+@pytest.mark.parametrize("function", [torch.var_mean, torch.std_mean, torch.var, torch.std], ids=lambda f: f.__name__)
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_one_complex_number_has_no_variance(function: Callable, number: complex, executors: list[str] | None) -> None:
+    def parts(x: Tensor) -> Tensor:
+        x = torch.view_as_complex(x)
+        return out[0] if isinstance(out := function(x), tuple) else out
+
+    assert_as_eager(parts, torch.view_as_real(torch.tensor(number)), executors=executors)
+
+
+@EXECUTORS
+def test_powers_of_a_complex_zero(executors: list[str] | None) -> None:
+    exponents = torch.tensor([0j, 2, 2 + 1j, -1j, -1 - 1j])
+    assert_as_eager(torch.pow, torch.zeros(5, dtype=torch.complex64), exponents, executors=executors)
+
+
+@EXECUTORS
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, m: torch.addmm(x, m, m, beta=0),
+        lambda x, m: torch.addmv(x[0], m, m[0], beta=0),
+        lambda x, m: torch.addr(x, m[0], m[0], beta=0, alpha=2),
+        lambda x, m: torch.baddbmm(x, m[None], m[None], beta=0),
+        lambda x, m: torch.addbmm(x[0], m[None], m[None], beta=0),
+        lambda x, m: torch.linalg.matrix_power(x, 0) @ m,
+    ],
+    ids=["addmm", "addmv", "addr", "baddbmm", "addbmm", "matrix_power"],
+)
+def test_an_operand_that_does_not_matter_has_a_gradient_of_zeros(function: Callable, executors: list[str] | None) -> None:
+    assert_as_eager(function, torch.tensor([[nan, inf], [1.0, 2.0]]), torch.tensor([[-0.0, 1.0], [2.0, -3.0]]), executors=executors)
+
+
+@EXECUTORS
+def test_polar_lengths_of_zero(executors: list[str] | None) -> None:
+    assert_as_eager(torch.polar, torch.tensor([0.0, -0.0, 2.0]), torch.tensor([2.0, -1.0, 3.0]), executors=executors)
 
 
 @EXECUTORS

@@ -268,15 +268,34 @@ def softplus(input: Tensor, beta: Number = 1, threshold: Number = 20):
 
     def compute(x: Any) -> Any:
         scaled = _times(x, beta)
-        return core.where(core.gt(scaled, threshold), x, _times(log1p_exp(scaled), 1 / beta))
+        soft = log1p_exp(scaled)
+        return core.where(core.gt(scaled, threshold), x, soft if beta == 1 else core.div(soft, beta))
 
     return floating(compute, input)
+
+
+@softplus.vjp
+def softplus_vjp(g: Any, out: Any, input: Any, *rest: Any, beta: Number = 1, threshold: Number = 20) -> tuple:
+    """g * sigmoid(beta * input), and g where beta * input lies above the threshold."""
+    beta, threshold = (*rest, *(beta, threshold)[len(rest) :])
+
+    def compute(g: Any, x: Any) -> Any:
+        scaled = _times(x, beta)
+        return core.where(core.gt(scaled, threshold), g, core.mul(g, core.sigmoid(scaled)))
+
+    return (in_wide(compute, g, input), *(None for _ in rest))
 
 
 @torchsymbol("torch.nn.functional.logsigmoid")
 def logsigmoid(input: Tensor):
     """log(1 / (1 + exp(-input)))."""
     return floating(log_sigmoid, row_major(input))
+
+
+@logsigmoid.vjp
+def logsigmoid_vjp(g: Any, out: Any, input: Any) -> tuple:
+    """g * sigmoid(-input)."""
+    return (in_wide(lambda g, x: core.mul(g, core.sigmoid(core.neg(x))), g, input),)
 
 
 def log_sigmoid(x: Any) -> Any:
@@ -331,13 +350,6 @@ def hardshrink(input: Tensor, lambd: Number = 0.5):
     return core.where(inside, 0.0, input)
 
 
-@hardshrink.vjp
-def hardshrink_vjp(g: Any, out: Any, input: Any, *rest: Any, lambd: Number = 0.5) -> tuple:
-    """g outside [-lambd, lambd]."""
-    bound = rest[0] if rest else lambd
-    return _masked(g, input, rest, core.bitwise_or(core.lt(input, -bound), core.gt(input, bound)))
-
-
 @torchsymbol("torch.nn.functional.softshrink")
 def softshrink(input: Tensor, lambd: Number = 0.5):
     """input moved towards 0 by lambd, and 0 where it lies in [-lambd, lambd]."""
@@ -348,6 +360,14 @@ def softshrink(input: Tensor, lambd: Number = 0.5):
         return core.where(core.gt(x, lambd), core.sub(x, lambd), low)
 
     return floating(compute, input)
+
+
+@hardshrink.vjp
+@softshrink.vjp
+def shrink_vjp(g: Any, out: Any, input: Any, *rest: Any, lambd: Number = 0.5) -> tuple:
+    """g outside [-lambd, lambd]."""
+    bound = rest[0] if rest else lambd
+    return _masked(g, input, rest, core.bitwise_or(core.lt(input, -bound), core.gt(input, bound)))
 
 
 @torchsymbol("torch.nn.functional.prelu", "torch.prelu", methods=("prelu",))

@@ -461,6 +461,7 @@ def polar(abs: Tensor, angle: Tensor):
         abs.spec,
         error=NotImplementedError,
     )
+    abs = core.where(core.eq(abs, 0), prims.detach(abs), abs)  # eager's gradient of a length of 0 is 0
     return prims.complex(core.mul(abs, core.cos(angle)), core.mul(abs, core.sin(angle)))
 
 

@@ -134,9 +134,17 @@ def scaled_sum(input: Tensor, products: Tensor, beta: Number, alpha: Number, fun
     if alpha != 1:
         products = core.mul(products, alpha)
     if beta == 0:
-        return core.convert(products, dtype)
+        return with_zero_gradient(core.convert(products, dtype), input)
     input = core.convert(input, wide)
     return core.convert(core.add(products, input if beta == 1 else core.mul(input, beta)), dtype)
+
+
+def with_zero_gradient(value: Tensor, x: Tensor) -> Tensor:
+    """Return `value`, with a gradient of zeros for x, whose elements do not matter."""
+    if not x.spec.requires_grad:
+        return value
+    always = prims.full(shape=value.spec.shape, value=True, dtype=dtypes.bool_, device=value.spec.device)
+    return core.where(always, value, core.convert(x, value.spec.dtype))
 
 
 @torchsymbol("torch.addmm", methods=("addmm",))
@@ -184,7 +192,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     products = core.mul(products, alpha) if alpha != 1 else products
     target = core.expand(input, products.spec.shape)
     if beta == 0:
-        return core.convert(products, dtype)
+        return with_zero_gradient(core.convert(products, dtype), target)
     target = core.convert(target, core.wide(dtype))
     return core.convert(core.add(core.mul(target, beta) if beta != 1 else target, products), dtype)
 
@@ -263,7 +271,7 @@ def _identity(x: Tensor) -> Tensor:
     n, spec = x.spec.shape[-1], x.spec
     places = prims.iota(length=n, start=0, step=1, dtype=dtypes.int64, device=spec.device)
     ones = core.convert(core.eq(core.unsqueezed(places, 1), places), spec.dtype)
-    return ones if len(spec.shape) == 2 else prims.clone(core.expand(ones, spec.shape))
+    return with_zero_gradient(ones if len(spec.shape) == 2 else prims.clone(core.expand(ones, spec.shape)), x)
 
 
 @torchsymbol("torch.linalg.matrix_power", "torch.matrix_power", methods=("matrix_power",))
