@@ -33,7 +33,7 @@ def usual(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
 
 
 def sequence(input: Proxy, weight: Proxy, *args: Any, **kwargs: Any) -> Verdict:
-    """Take a one-dimensional convolution for which both hold."""
+    """Take a one-dimensional convolution of row-major tensors in such a dtype."""
     verdict = row_major(input, weight)
     return usual(input, weight) if verdict is True else verdict
 
