@@ -72,7 +72,7 @@ def literal(x: Tensor) -> str:
 
 def _values(x: Tensor, dtype: str) -> str:
     if x.numel() > MOST:
-        return f"torch.testing.make_tensor({tuple(x.shape)}, dtype={dtype}, device='cpu')  # the values were others: too many to print"
+        return f"torch.testing.make_tensor({tuple(x.shape)}, dtype={dtype}, device='cpu')"
     wide = x.to(torch.float64) if x.is_floating_point() else x.to(torch.complex128) if x.is_complex() else x
     text = repr(wide.tolist()).replace("nan", 'float("nan")').replace("inf", 'float("inf")')
     return f"torch.tensor({text}, dtype={dtype})"
@@ -89,6 +89,7 @@ def script(title: str, body: str, inputs: Sequence[Tensor], executor: str, *, gr
     rows += ["import torch", "import dovetail"]
     rows += ["from dovetail import devices, dtypes, prims"] if any("prims." in line for line in lines) else []
     rows += ["", "", f"def program({', '.join(names)}):", *lines, "", "", "def inputs():"]
+    rows += ["    torch.manual_seed(0)  # there were other values, too many to print"] if any("make_tensor(" in literal(x) for x in inputs) else []
     rows += [
         f"    {name} = {literal(x)}{'.requires_grad_()' if grad and (x.is_floating_point() or x.is_complex()) else ''}"
         for name, x in zip(names, inputs)
