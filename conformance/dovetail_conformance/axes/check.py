@@ -26,7 +26,7 @@ from dovetail_conformance.oracle import identical
 from dovetail_conformance.program import calm, fresh, widened
 from dovetail_conformance.subject import is_referee
 
-TRAINED = ("plain", "autocast", "deterministic", "one thread", "three threads")  # modes in which gradients are taken
+TRAINED = ("plain", "autocast", "deterministic", "one thread", "three threads")  # modes in which gradients are computed
 RELATED = (dtypes.int64, dtypes.complex64)  # dtypes that stand for others of their kind as well
 STYLED = (*RELATED, dtypes.float64)  # dtypes besides the first with which each way of passing arguments is tried
 RELATIVE = (Row(), Row(values="wide"), Row(size="odd", values="wide"), Row(size="block", layout="gapped", values="kinks"))
@@ -72,8 +72,8 @@ def of_cell(cell: Cell) -> list[Variant]:
     named = cell.subject.coverage(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
     most = cell.level.rows[0 if first else 1]
     samples = [case.sample for case in cell.all_cases if case.sample is not None]
-    taken = {case.program.template for case in cell.claimed}
-    variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed, preferred=taken)
+    claimed = {case.program.template for case in cell.claimed}
+    variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed, preferred=claimed)
     chosen = variants_of_cell.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
     if not first and cell.dtype in STYLED:
         chosen += variants_of_cell.every_style()

@@ -39,7 +39,7 @@ def copies_a_view(line: BoundSymbol) -> bool:
 class _Walk:
     """Tracks such copies, called rows here, and the storages they were read from.
 
-    `rows` maps the storage of each copy to its source storage and key, `symbols` to the operation that made it.  `stale` copies were read
+    `rows` maps the storage of each copy to its source storage and key, `symbols` to the operation that created it.  `stale` copies were read
     before a write to the source; `changed` ones were written to and not written back yet.
     """
 

@@ -424,7 +424,7 @@ def conj_physical(input: Tensor):
 @torchsymbol("torch.conj", methods=("conj",))
 def conj(input: Tensor):
     """The complex conjugate, a view in eager PyTorch and a copy here; a real tensor itself."""
-    return core.conj(input) if input.spec.dtype.kind == "complex" else input
+    return conj_physical.meta(input)
 
 
 @torchquery("torch.resolve_conj", "torch.resolve_neg", methods=("resolve_conj", "resolve_neg"))

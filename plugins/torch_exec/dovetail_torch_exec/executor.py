@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from dovetail.devices import cpu
-from dovetail.dtypes import bfloat16, float32, float64
 from dovetail.extend import BoundSymbol, OperatorExecutor, Trace, Verdict
 from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, symbol_for, torch_internals
-from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
+from dovetail.langs.torch import TO_TORCH, OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.collectives import COLLECTIVES
+from dovetail_torch_exec.convolution import USUAL
 from dovetail_torch_exec.formats import Restrided, restrided, variant_called
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
@@ -29,7 +29,11 @@ def row_major(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
 
 def usual(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
     """Take a convolution in a dtype whose results PyTorch lays out like its operands on CPUs."""
-    return input.spec.device is not cpu or input.spec.dtype in USUAL or f"PyTorch has other layouts for convolutions of {input.spec.dtype} on CPUs"
+    return (
+        input.spec.device is not cpu
+        or TO_TORCH[input.spec.dtype] in USUAL
+        or f"PyTorch has other layouts for convolutions of {input.spec.dtype} on CPUs"
+    )
 
 
 def sequence(input: Proxy, weight: Proxy, *args: Any, **kwargs: Any) -> Verdict:
@@ -53,7 +57,6 @@ def real(input: Proxy, *_: Any, **__: Any) -> Verdict:
     return input.spec.dtype.kind != "complex" or "PyTorch returns a view that is conjugated when read"
 
 
-USUAL = (float32, float64, bfloat16)
 CHECKERS = {
     **dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.conv_transpose1d"), sequence),
     **dict.fromkeys([f"torch.nn.functional.{name}{n}d" for name in ("conv", "conv_transpose") for n in (2, 3)], usual),
