@@ -36,12 +36,12 @@ def _missing(path: str) -> Callable[..., Any]:
 
 
 _AS_STORED = "weights are read as they are stored"
-# PyTorch's operations that oneDNN computes, by what each is for
+# operations of PyTorch's namespace mkldnn, by what each is for
 MKLDNN: dict[str, Internal] = {
-    "linear": Internal("torch.ops.mkldnn._linear_pointwise.default", "multiply matrices by oneDNN", "PyTorch's own product is used"),
-    "linear_with": Internal("torch.ops.mkldnn._linear_pointwise.binary", "add to a product by oneDNN", "the sum is an operation of its own"),
-    "pack_linear": Internal("torch.ops.mkldnn._reorder_linear_weight.default", "lay out a weight as oneDNN reads it", _AS_STORED),
-    "convolution": Internal("torch.ops.mkldnn._convolution_pointwise.default", "convolve by oneDNN", "PyTorch's own convolution is used"),
-    "pack_convolution": Internal("torch._C._nn.mkldnn_reorder_conv2d_weight", "lay out a kernel as oneDNN reads it", _AS_STORED),
-    "has_bfloat16": Internal("torch.ops.mkldnn._is_mkldnn_bf16_supported", "ask whether oneDNN computes in bfloat16", "it is taken not to"),
+    "linear": Internal("torch.ops.mkldnn._linear_pointwise.default", "multiply matrices", "PyTorch's own product is used"),
+    "linear_with": Internal("torch.ops.mkldnn._linear_pointwise.binary", "add to a product", "the sum is an operation of its own"),
+    "pack_linear": Internal("torch.ops.mkldnn._reorder_linear_weight.default", "lay out a weight for a product", _AS_STORED),
+    "convolution": Internal("torch.ops.mkldnn._convolution_pointwise.default", "convolve", "PyTorch's own convolution is used"),
+    "pack_convolution": Internal("torch._C._nn.mkldnn_reorder_conv2d_weight", "lay out a kernel for a convolution", _AS_STORED),
+    "has_bfloat16": Internal("torch.ops.mkldnn._is_mkldnn_bf16_supported", "ask whether they compute in bfloat16", "products in bfloat16 are left to PyTorch"),
 }
