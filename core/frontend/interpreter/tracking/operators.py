@@ -63,7 +63,7 @@ class Operators:
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
         if self.recorder.writes_text and op not in _JOINING:
             x, y = (self.recorder.concrete(part) if self.recorder.is_text(part) else part for part in (x, y))
-        if op is operator.mod and type(x) is str and (text := self.filled_in(x, tuple.__add__(y, ()) if isinstance(y, tuple) else (y,))) is not NULL:
+        if op is operator.mod and (text := self.filled_in(x, y)) is not NULL:
             return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             y = tuple(map(self.spelled, y)) if isinstance(y, tuple) and self.source(y) is None else self.spelled(y)
@@ -95,7 +95,7 @@ class Operators:
                 self.pin_held(value)
                 if not isinstance(value, BASES) and lookup(type(value), "__eq__") is not object.__eq__:
                     check_held(value, ORDER)
-        if op is operator.mod and type(x) is str and (text := self.filled_in(x, tuple.__add__(y, ()) if isinstance(y, tuple) else (y,))) is not NULL:
+        if op is operator.mod and (text := self.filled_in(x, y)) is not NULL:
             return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             if isinstance(y, dict) and self.looks_up_in_python(y):
@@ -233,8 +233,11 @@ class Operators:
             return {key: self.spelled(part) for key, part in container.items()}
         return type(container)(map(self.spelled, container))
 
-    def filled_in(self, template: str, values: tuple) -> Any:
+    def filled_in(self, template: Any, values: Any) -> Any:
         """Return `template % values` with numbers of the program among the values, as text of the program; NULL for others."""
+        if type(template) is not str:
+            return NULL
+        values = tuple.__add__(values, ()) if isinstance(values, tuple) else (values,)
         places = [match for match in _PLACE.finditer(template) if match["kind"]]
         values = tuple([self.recorder.formatted(x) if self.recorder.is_symbolic(x) else x for x in values])
         if len(places) != len(values) or "%" in _PLACE.sub("", template) or not any(map(self._is_written, values)):
