@@ -22,7 +22,8 @@ from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Executor, Priority, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH
-from dovetail.executors.ordering.resolve_order import difference, remembered, requested_order
+from dovetail.executors.ordering.key import difference
+from dovetail.executors.ordering.resolve_order import remembered, requested_order
 from dovetail.executors.trials.budget import NEVER, Account
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.decisions.requests import Need
@@ -282,7 +283,7 @@ class Cache:
                 self.make_current(entry, generation, ran=True)
                 return result
             misses.append(result)
-        misses += [Miss(difference(entry.key, priority)) for entry in self.entries if entry.key != priority.key]
+        misses += [Miss(difference(entry.key, priority.key, priority.sources)) for entry in self.entries if entry.key != priority.key]
         return OTHER_ORDER
 
     def record_miss(self, reasons: list[str]) -> None:

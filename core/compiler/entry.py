@@ -15,7 +15,7 @@ from dovetail.compiler.compilation import Compilation, Distribution, Pass
 from dovetail.compiler.pipeline import ACQUIRE, GENERATE, Programs, compile_programs
 from dovetail.compiler.training import training
 from dovetail.executors import Priority, fast_call_for
-from dovetail.executors.ordering.resolve_order import Key
+from dovetail.executors.ordering.key import Key
 from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import Trial, trial_of

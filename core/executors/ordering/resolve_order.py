@@ -17,12 +17,11 @@ from dovetail.executors.discovery import configuration, lockfile
 from dovetail.executors.discovery.plugin_errors import ExecutorWarning
 from dovetail.executors.discovery.plugin_status import Plugin
 from dovetail.executors.discovery.registry import REGISTRY
+from dovetail.executors.ordering.key import Identity, Key
+from dovetail.executors.ordering.names import contradiction, is_pattern, known_names, like, operation_id, state_of
 from dovetail.executors.ordering.order_syntax import Order
-from dovetail.langs.torch import symbol_for
-from dovetail.langs.torch.binding.symbol import resolve
-from dovetail.options import Setting, Source, suggestion
+from dovetail.options import Setting, Source
 from dovetail.prims import Symbol
-from dovetail.prims.op import SYMBOLS
 from dovetail.trace.source_location import user_line
 
 CAUSE_OF = {  # the status of a plugin -> the cause that `strict` may forbid
@@ -30,30 +29,6 @@ CAUSE_OF = {  # the status of a plugin -> the cause that `strict` may forbid
     **dict.fromkeys(("unmet-requirement", "incompatible"), "version"),
     **dict.fromkeys(("import-failed", "invalid", "conflict"), "load-error"),
 }
-
-
-class Identity(NamedTuple):
-    """One executor, as compiled programs depend on it."""
-
-    executor: Executor
-    version: str
-    distribution: tuple[str, str | None] | None
-    options: tuple[tuple[str, Any], ...]
-
-    def __str__(self) -> str:
-        message = "".join(f" {key}={value!r}" for key, value in self.options)
-        return f"{self.executor.name} {(self.distribution or ('', None))[1] or self.version}{message}"
-
-
-class Key(NamedTuple):
-    """The configuration that a compiled program depends on."""
-
-    executors: tuple[Identity, ...]
-    operations: tuple[tuple[str, tuple], ...]
-    strict: tuple[str, ...]
-    check: bool
-    random: str
-    trial: tuple[tuple[str, str], ...] = ()
 
 
 class Override(NamedTuple):
@@ -67,7 +42,7 @@ class Override(NamedTuple):
     @property
     def weight(self) -> tuple:
         """The precedence among overrides: a later layer wins, then a more exact name."""
-        literal = not _is_pattern(self.pattern)
+        literal = not is_pattern(self.pattern)
         return (self.rank, literal, len(self.pattern.replace("*", "")))
 
 
@@ -133,7 +108,7 @@ class _Resolution:
         settings = options.settings(options.EXECUTORS) + ([self.wanted] if self.wanted else [])
         for setting in settings:
             self.local |= {each.name: each for each in setting.value if isinstance(each, Executor)}
-        configuration.check_names(_known())
+        configuration.check_names(known_names())
         order = Order(*_default())
         _hints(order)
         for setting in settings:
@@ -174,7 +149,7 @@ class _Resolution:
         if node is None:
             row = next((row for row in REGISTRY.plugins or () if item in (row.name, *row.executors)), None)
             if row is None and not optional:
-                raise ExecutorError(f"executors in {source}: no executor is called {item!r}; {_like(item, self.local)}")
+                raise ExecutorError(f"executors in {source}: no executor is called {item!r}; {like(item, self.local)}")
             node = self.missing[item] = Missing(item, row)
         return node
 
@@ -186,13 +161,14 @@ class _Resolution:
             distribution = (getattr(node, "distribution", None) or ("",))[0]
             disabling_setting = configuration.disabling_setting(node.name, distribution) if self.is_plugin(node) else None
             if disabling_setting is not None and request is not None:
-                raise ExecutorError(_contradiction(node.name, request, disabling_setting))
+                raise ExecutorError(contradiction(node.name, request, disabling_setting))
             if isinstance(node, Missing) and request is not None:
+                reason = state_of(node.name, node.row)
                 raise ExecutorError(
-                    f"{request[0].option.key} in {request[0].source} asks for {node.name} ({request[1]}), which cannot be used: {_state(node)}"
+                    f"{request[0].option.key} in {request[0].source} asks for {node.name} ({request[1]}), which cannot be used: {reason}"
                 )
             if isinstance(node, Missing):
-                self.notes.append(f"{node.name} is not used: {_state(node)}")
+                self.notes.append(f"{node.name} is not used: {state_of(node.name, node.row)}")
             elif disabling_setting is None:
                 usable.append(node)
         return usable
@@ -222,7 +198,7 @@ class _Resolution:
             for name in setting.value:
                 disabling_setting = configuration.disabling_setting(name)
                 if disabling_setting is not None:
-                    raise ExecutorError(_contradiction(name, (setting, name), disabling_setting))
+                    raise ExecutorError(contradiction(name, (setting, name), disabling_setting))
                 row = next((row for row in REGISTRY.plugins or () if row.name == name), None)
                 if name not in present:
                     message = f"{name} ({row.source}) is {row.state}" if row and row.status != "ready" else "no layer of configuration admits it"
@@ -233,7 +209,7 @@ class _Resolution:
         overrides = []
         for setting in options.settings(options.OPERATIONS):
             for pattern, items in setting.value:
-                overrides.append(Override(_operation(pattern, setting.source), items, setting, _rank(setting)))
+                overrides.append(Override(operation_id(pattern, setting.source), items, setting, _rank(setting)))
         return tuple(sorted(overrides, key=lambda override: override.weight))
 
     def overridden(self, priority: Priority, overrides: Iterable[Override]) -> tuple[Executor, ...]:
@@ -298,50 +274,6 @@ def options_of(ex: Executor) -> dict[str, Any]:
     Call it in checkers, transforms and `fuse`; a function is compiled again where an option has another value.
     """
     return configuration.option_values(ex.name, ex.options)
-
-
-def _known(local: Iterable[str] = ()) -> dict[str, str]:
-    """Return every name of an executor, a plugin or a distribution, and its status."""
-    rows = REGISTRY.plugins or ()
-    status = {row.distribution: row.status for row in rows if row.distribution}
-    status |= {name: row.status for row in rows for name in (row.name, *row.executors)}
-    return status | dict.fromkeys([*REGISTRY.executors, *local], "ready")
-
-
-def _like(name: str, local: Iterable[str] = ()) -> str:
-    """Return a sentence with the names most like `name`."""
-    distributions = {row.distribution for row in REGISTRY.plugins or ()}
-    known = {each: status for each, status in _known(local).items() if each not in distributions}
-    return configuration.near(name, known) if known else "none is installed: install a distribution with an entry point in dovetail.executors"
-
-
-def _state(node: Missing) -> str:
-    return f"no executor is called so here; {_like(node.name)}" if node.row is None else str(node.row)
-
-
-def _contradiction(name: str, requested: tuple[Setting, str], disabling: Setting) -> str:
-    verb = "disables it" if disabling.option is options.DISABLE else "does not allow it"
-    return (
-        f"{requested[0].option.key} in {requested[0].source} asks for {name} ({requested[1]}), "
-        f"and {disabling.option.key} in {disabling.source} {verb}; "
-        f'take it out of one of them, or say {options.EXECUTORS.name}="-{name}"'
-    )
-
-
-def _is_pattern(words: str) -> bool:
-    return any([sign in words for sign in "*?["])
-
-
-def _operation(words: str, source: Source) -> str:
-    """Return the id of the named operation, or the pattern.  Raises ExecutorError where no operation matches."""
-    if _is_pattern(words):
-        if any([fnmatchcase(id, words) for id in SYMBOLS]):
-            return words
-    elif words in SYMBOLS:
-        return words
-    elif words.startswith("torch.") and resolve(words) is not None:
-        return getattr(symbol_for(words), "id", words)
-    raise ExecutorError(f"operations in {source} names the unknown operation {words!r}; {suggestion(words, SYMBOLS)}")
 
 
 _warned: set[tuple[str, str]] = set()  # the registry: plugins that were warned about
@@ -459,24 +391,6 @@ def _using(settings: tuple[Setting, ...]) -> Iterator[None]:
     with configuration.scope(settings):
         resolve_executors()  # an unknown name is an error here, not at the first call
         yield
-
-
-def difference(old: Key, new: Priority) -> str:
-    """Return why a program that was compiled for `old` does not fit `new`."""
-    changes, now = [], new.key
-    were, are = [each.executor.name for each in old.executors], [each.executor.name for each in now.executors]
-    if were != are:
-        by = f" by {', '.join(new.sources)}" if new.sources else ""
-        changes.append(f"the executors are {', '.join(are) or 'none'}{by}, and were {', '.join(were) or 'none'}")
-    for before, after in zip(old.executors, now.executors):
-        if before.executor.name == after.executor.name and before != after:
-            changes.append(f"executor {before} became {after}" if str(before) != str(after) else f"executor {after} was replaced")
-    if old.operations != now.operations:
-        changes.append(f"the executors of single operations changed to {options.shown(now.operations)}")
-    for name in ("strict", "check", "random", "trial"):
-        if getattr(old, name) != getattr(now, name):
-            changes.append(f"{name} is {options.shown(getattr(now, name))}")
-    return "; ".join(changes)
 
 
 def add_operator_executor(

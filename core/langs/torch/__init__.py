@@ -29,6 +29,7 @@ from dovetail.langs.torch import random as random
 from dovetail.langs.torch import reduction as reduction
 from dovetail.langs.torch import scan as scan
 from dovetail.langs.torch import shape as shape
+from dovetail.langs.torch import softmax as softmax
 from dovetail.langs.torch import special as special
 from dovetail.langs.torch import statistics as statistics
 from dovetail.langs.torch import vector_norm as vector_norm

@@ -11,11 +11,11 @@ from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.errors import require, require_dtype
 from dovetail.langs import core
-from dovetail.langs.torch.activation import softmax
 from dovetail.langs.torch.binding.opaque import opaque_symbol
 from dovetail.langs.torch.binding.symbol import Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.dropout import plain_dropout
 from dovetail.langs.torch.padding import positions, slow_to_fast
+from dovetail.langs.torch.softmax import softmax
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import dense, prod

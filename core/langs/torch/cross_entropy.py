@@ -7,11 +7,11 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
-from dovetail.langs.torch.activation import log_softmax_along
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.creation import ratio
 from dovetail.langs.torch.elementwise import require_float
 from dovetail.langs.torch.loss import reduced, reduction_of, total
+from dovetail.langs.torch.softmax import log_softmax_along
 
 
 @torchsymbol("torch.nn.functional.nll_loss")

@@ -1,10 +1,10 @@
 """Symbolic sizes: integer polynomials over the sizes that a program learns only when it runs."""
 
-from dovetail.prims.sizes.relations import Facts as Facts
-from dovetail.prims.sizes.relations import Form as Form
-from dovetail.prims.sizes.relations import Pin as Pin
+from dovetail.prims.sizes.facts import Facts as Facts
+from dovetail.prims.sizes.facts import Form as Form
+from dovetail.prims.sizes.facts import Pin as Pin
+from dovetail.prims.sizes.facts import RelationsClosed as RelationsClosed
 from dovetail.prims.sizes.relations import Relations as Relations
-from dovetail.prims.sizes.relations import RelationsClosed as RelationsClosed
 from dovetail.prims.sizes.size import Atom as Atom
 from dovetail.prims.sizes.size import Real as Real
 from dovetail.prims.sizes.size import Size as Size

@@ -30,13 +30,14 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking.callable_objects import BY_TYPE
 from dovetail.frontend.interpreter.tracking.choices import MODELS, picked
 from dovetail.frontend.interpreter.tracking.constructing import check_created, check_lifetime
-from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
+from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
-from dovetail.frontend.interpreter.tracking.lookasides import BY_TYPE, CALL_BACK, KEEP, LATER, PASSING, TABLE
+from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, is_of_numpy, rule_of
 from dovetail.frontend.interpreter.tracking.twins import translated

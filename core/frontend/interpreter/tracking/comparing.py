@@ -27,7 +27,7 @@ from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import HEAP, NULL, lookup
 from dovetail.frontend.guards.runtime import contents_of
 from dovetail.frontend.interpreter.tracking.constants import is_constant, reads_content
-from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, base_of, keys_of
+from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, base_of, keys_of
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash, with_many_keys
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS
 

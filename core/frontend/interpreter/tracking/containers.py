@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from types import FunctionType, MappingProxyType, MethodType
+from types import MappingProxyType, MethodType
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
-from dovetail.frontend.interpreter.opcodes.build import is_iterable
-from dovetail.frontend.interpreter.tracking.constructing import check_created
-from dovetail.frontend.interpreter.tracking.effects import DELETED, MUTATORS
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, MAPPINGS, base_of, keys_of, reads_in_python
+from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash
 
-CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, MappingProxyType})
-BASES = tuple(CONTAINERS - {MappingProxyType})
-MAPPINGS = (dict, MappingProxyType)
-ITERATES = frozenset(
-    {"__init__", "__iadd__", "extend", "extendleft", "update", "union", "intersection", "difference", "symmetric_difference"}
-    | {"issubset", "issuperset", "isdisjoint"}
-)
-_JOINS = frozenset({f"__{side}{name}__" for name in ("add", "or", "and", "sub", "xor") for side in ("", "r", "i")} - ITERATES)
-_LOOKING_UP = frozenset({"get", "__contains__"})
-_ITEM_METHODS = frozenset({"__getitem__", "__setitem__", "__delitem__"})
 _HASHING = frozenset({"fromkeys", "_count_elements"})  # of dict, and what collections.Counter calls
 
 
@@ -40,7 +28,7 @@ class Containers:
     def contents(self, value: Any) -> Any:
         """Return the source at which an outside container can be read without code of its class; None for anything else."""
         source = self.outside_container(value)
-        if source is None or type(value) in CONTAINERS or not _overrides(type(value)):
+        if source is None or type(value) in CONTAINERS or not reads_in_python(type(value)):
             return source
         return self.sources.make("contents", source, base_of(value))
 
@@ -172,9 +160,9 @@ class Containers:
         hook = self.method(owner, "__missing__")
         if hook is not None:
             return self.call_function(hook, [owner, key], {})
-        return self._default(owner, key)
+        return self.from_factory(owner, key)
 
-    def _default(self, owner: Any, key: Any) -> Any:
+    def from_factory(self, owner: Any, key: Any) -> Any:
         """Return what the default factory of a dict makes for a missing key, and keep it there."""
         if not isinstance(owner, defaultdict):
             raise KeyError(key)
@@ -346,189 +334,3 @@ class Containers:
     def raw_pairs(self, mapping: Any) -> list[tuple[Any, Any]]:
         """Return the pairs of an outside mapping as C code reads them."""
         return [(key, self.raw_item(mapping, key)) for key in self.raw_iter(mapping)]
-
-    def base_method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a C method of a container that the trace created, below those of its class: what it stores keeps its identity."""
-        check_created(owner, name)
-        special = _SEQUENCE_METHODS.get(name) if isinstance(owner, (list, tuple, deque)) else None
-        if special is not None:
-            return special(self, owner, name, *args, **kwargs)
-        iterates = name in ITERATES or name.endswith("_update")
-        keeps = args[:1] if name == "__init__" and isinstance(owner, defaultdict) else []  # its factory
-        if iterates:
-            args = [*keeps, *[self.items_added(owner, x) for x in args[len(keeps) :]]]
-            if isinstance(owner, (set, frozenset)):
-                args = [list(map(self.hashable, x)) if type(x) in (list, tuple) else x for x in args]
-        elif name in _JOINS:
-            args = list(map(self.shallow, args))
-        if isinstance(owner, (*MAPPINGS, set, frozenset)):
-            if name in _LOOKING_UP and args and self.is_odd(args[0]):
-                if (stored := self.key_in(owner, args[0])) is NULL:
-                    return False if name == "__contains__" else args[1] if len(args) > 1 else None
-                args = [stored, *args[1:]]
-            else:
-                self.probe(owner, *[key for x in args[len(keeps) :] for key in x] if iterates else args[:1])
-        method = getattr(base_of(owner), name, None) or getattr(type(owner), name)  # as torch.Size.numel, of a class in C
-        return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
-
-    def items_added(self, owner: Any, value: Any) -> Any:
-        """Return all that a container adds at once: the pairs of a mapping where it is one itself, else the items."""
-        if isinstance(owner, dict) and self.optional(value, "keys") is not None:
-            return dict(self.pairs(value))
-        return list(self.spread(value)) if is_iterable(value) else value
-
-    def container_method(self, method: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a bound C method of a container; return NULL where it is none."""
-        owner, name = method.__self__, method.__name__
-        if not isinstance(owner, (*BASES, MappingProxyType)):
-            return NULL
-        if name == "__missing__" and isinstance(owner, defaultdict):
-            return self._default(owner, *args)
-        if args and isinstance(owner, (*MAPPINGS, set, frozenset)):
-            args = [self.outside_key(owner, args[0]), *args[1:]]
-        if args and name in _ITEM_METHODS:
-            args = [self.from_front(owner, args[0]), *args[1:]]
-        if self.outside_container(owner) is None:
-            if isinstance(owner, MappingProxyType):
-                return method(*args, **kwargs)
-            return self.base_method(owner, name, args, kwargs)
-        if id(owner) in self.views and name in _VIEWED:
-            return _VIEWED[name](self, owner, *args, **kwargs)
-        if name in MUTATORS:
-            if id(owner) in self.views:
-                raise Unsupported(
-                    f"the program calls {name}() of the dict that holds the attributes of an outside object; set or delete them one by one"
-                )
-            if name in ("extend", "update", "extendleft") or name.endswith("_update"):
-                args = [self.items_added(owner, x) for x in args]
-            return self.effects.method(owner, name, args, kwargs)
-        owner = self.effects.shadow(owner)
-        if self.outside_container(owner) is None:
-            return self.base_method(owner, name, args, kwargs)
-        answer = _ANSWERS.get(name) if isinstance(owner, MAPPINGS) or name in ("__getitem__", "__contains__", "__len__", "__iter__") else None
-        if answer is not None and not kwargs:
-            return answer(self, owner, *args)
-        return self.base_method(self.copied(owner), name, args, kwargs)
-
-
-def _overrides(kind: type) -> bool:
-    """Return whether a class reads its items in Python."""
-    return any([type(lookup(kind, name)) is FunctionType for name in ("__getitem__", "__contains__", "__len__", "__iter__", "keys", "items")])
-
-
-def base_of(container: Any) -> type:
-    """Return the class in C that a container's class is derived from."""
-    kind = type(container)
-    return kind if kind in CONTAINERS else next(base for base in kind.__mro__ if base in CONTAINERS)
-
-
-def keys_of(container: Any) -> list[Any]:
-    """Return the keys of a dict, or the items of a set, as C code iterates it."""
-    try:
-        return list(base_of(container).__iter__(container))
-    except KeyError as error:  # an OrderedDict does not find a key of its own
-        raise changed_hash(error.args[0], container) from None
-
-
-def empty_like(container: Any) -> Any:
-    """Return an empty container of the same class, as its base in C makes one."""
-    kind, base = type(container), base_of(container)
-    empty = base.__new__(kind)
-    if base is defaultdict:
-        defaultdict.__init__(empty, container.default_factory)
-    elif base is deque:
-        deque.__init__(empty, (), container.maxlen)
-    return empty
-
-
-def _get(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
-    key = tracker.hashable(key)
-    return tracker.raw_item(owner, key) if tracker.raw_contains(owner, key) else default
-
-
-_ANSWERS = {  # methods in C that are answered without a copy of the whole container; its class may have others, which `super()` went by
-    "get": _get,
-    "keys": lambda tracker, owner: dict.fromkeys(tracker.raw_iter(owner)).keys(),
-    "values": lambda tracker, owner: dict(tracker.raw_pairs(owner)).values(),
-    "items": lambda tracker, owner: dict(tracker.raw_pairs(owner)).items(),
-    "__getitem__": lambda tracker, owner, key: tracker.raw_item(owner, tracker.hashable(key)),
-    "__contains__": lambda tracker, owner, item: tracker.raw_contains(owner, tracker.hashable(item)),
-    "__len__": lambda tracker, owner: tracker.raw_len(owner),
-    "__iter__": lambda tracker, owner: tracker.raw_iter(owner),
-}
-
-
-def _update(tracker: Any, owner: Any, *others: Any, **kwargs: Any) -> None:
-    for other in (*others, kwargs):
-        for key, value in dict(tracker.items_added(owner, other)).items():
-            tracker.set_item(owner, key, value)
-
-
-def _pop(tracker: Any, owner: Any, key: Any, *default: Any) -> Any:
-    if default and not tracker.contains(owner, key):
-        return default[0]
-    value = tracker.get_item(owner, key)
-    tracker.delete_item(owner, key)
-    return value
-
-
-def _setdefault(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
-    if not tracker.contains(owner, key):
-        tracker.set_item(owner, key, default)
-    return tracker.get_item(owner, key)
-
-
-def _index(tracker: Any, owner: Any, name: str, item: Any, *bounds: Any) -> int:
-    if tracker.is_simple(item) and tracker.is_simple(owner):
-        return base_of(owner).index(owner, item, *map(tracker.indexed, bounds))
-    items = list(base_of(owner).__iter__(owner))
-    part = slice(*[tracker.indexed(bound) for bound in (bounds[0] if bounds else 0, bounds[1] if len(bounds) > 1 else None)])
-    index = tracker.position(items[part], item)
-    if index is None:
-        raise ValueError(f"{type(owner).__name__}.index(x): x not in {type(owner).__name__}")
-    return index + range(len(items))[part].start
-
-
-def _count(tracker: Any, owner: Any, name: str, item: Any) -> int:
-    return sum([tracker.equal(x, item) for x in base_of(owner).__iter__(owner)])
-
-
-def _remove(tracker: Any, owner: Any, name: str, item: Any) -> None:
-    index = tracker.position(base_of(owner).__iter__(owner), item)
-    if index is None:
-        raise ValueError(f"{type(owner).__name__}.remove(x): x not in {type(owner).__name__}")
-    base_of(owner).__delitem__(owner, index)
-
-
-def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any = False) -> None:
-    list.__setitem__(owner, slice(None), tracker.sort(list(list.__iter__(owner)), key=key, reverse=reverse))
-
-
-def _at_index(tracker: Any, owner: Any, name: str, *args: Any) -> Any:
-    """Call a method with an index as its first argument."""
-    if name == "__setitem__" and len(args) == 2 and type(args[0]) is slice:
-        args = (args[0], tracker.items_added(owner, args[1]))
-    return getattr(base_of(owner), name)(owner, *map(tracker.indexed, args[:1]), *args[1:])
-
-
-def _compared(tracker: Any, owner: Any, name: str, other: Any) -> Any:
-    result = tracker.compare_containers(getattr(operator, name), owner, other)
-    return getattr(base_of(owner), name)(owner, tracker.plain(other)) if result is NULL else result
-
-
-_SEQUENCE_METHODS = {  # methods in C that compare items, or take an index
-    "index": _index,
-    "count": _count,
-    "remove": _remove,
-    "sort": _sort,
-    "__contains__": lambda tracker, owner, name, item: tracker.raw_contains(owner, item),
-    **dict.fromkeys(("pop", "insert", "rotate", "__getitem__", "__setitem__", "__delitem__", "__mul__", "__rmul__", "__imul__"), _at_index),
-    **dict.fromkeys(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"), _compared),
-}
-_VIEWED = {  # methods that change the dict of an object's attributes, or of a module's variables
-    "update": _update,
-    "pop": _pop,
-    "setdefault": _setdefault,
-    "__setitem__": lambda tracker, owner, key, value: tracker.set_item(owner, key, value),
-    "__delitem__": lambda tracker, owner, key: tracker.delete_item(owner, key),
-}

@@ -11,7 +11,7 @@ import weakref
 from _abc import _abc_register
 from collections import _count_elements, defaultdict
 from collections.abc import Callable
-from functools import cmp_to_key, lru_cache, partial, reduce
+from functools import cmp_to_key, partial, reduce
 from itertools import accumulate, compress, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
 from json.encoder import c_make_encoder
 from json.scanner import c_make_scanner
@@ -19,9 +19,7 @@ from logging import Logger
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
-from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.frame import VARARGS, Frame
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
@@ -29,8 +27,7 @@ from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
-from dovetail.frontend.interpreter.tracking.fresh import looked_up
-from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scan, scanner_of
+from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scanner_of
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
 from dovetail.frontend.interpreter.tracking.twins import TWINS
 
@@ -335,78 +332,11 @@ def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
     return tracker.call_native(builtin, args if method is None else [tracker.call(method, args, {}, frame)], kwargs, frame)
 
 
-def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    source = tracker.outside(function)
-    if source is None:
-        return tracker.call(function.func, partial_arguments(function.args, args), {**function.keywords, **kwargs}, frame)
-    inner, first, named = (tracker.reach(getattr(function, name), tracker.sources.attr(source, name)) for name in ("func", "args", "keywords"))
-    return tracker.call(inner, partial_arguments(list(tracker.spread(first)), args), {**dict(tracker.pairs(named)), **kwargs}, frame)
-
-
-def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Look up a weak reference: its object is outside, as the reference is."""
-    source = tracker.outside(function)
-    return function() if source is None else tracker.reach(function(), tracker.sources.call(source))
-
-
-def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Run a function behind functools.lru_cache: the content of the cache depends on reads without guards.
-
-    One of plain values that cannot be traced, as it reads files, is called as it is, again at each call of the compiled function.
-    """
-    if getattr(function, "__name__", "").endswith("_once"):  # as `logger.warning_once`: cached so that it logs once
-        return _later(tracker, function, args, kwargs, frame)
-    before, plain = (len(tracker.effects.log), len(tracker.calls)), tracker.refusal is None
-    try:
-        return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
-    except Unsupported:
-        plain = plain and all([type(x) in tracker.atoms for x in (*args, *kwargs.values())]) and tracker.source(function) is not None
-        if not plain or before != (len(tracker.effects.log), len(tracker.calls)):
-            raise
-    tracker.refusal = None
-    tracker.outside(function)
-    return looked_up(tracker, partial(function, *args, **kwargs))
-
-
 def _pattern(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Compile a pattern at once: what `re` keeps of earlier calls changes nothing but the time."""
     return function(*[tracker.read_by_c(x) for x in args], **{name: tracker.read_by_c(x) for name, x in kwargs.items()})
 
 
-def _reduced(tracker: Any, function: Any) -> Any:
-    """Return function.__reduce__(), guarded, of an object that holds keys or arguments."""
-    reduced, source = function.__reduce__(), tracker.outside(function)
-    if source is None:
-        return reduced
-    return tracker.plain(tracker.reach(reduced, tracker.sources.call(tracker.sources.attr(source, "__reduce__"))))
-
-
-def _getters(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Return operator.itemgetter or operator.attrgetter."""
-    keys = _reduced(tracker, function)[1]
-    if type(function) is operator.itemgetter:
-        values = [tracker.get_item(args[0], key) for key in keys]
-    else:
-        values = [reduce(tracker.load_attr, key.split("."), args[0]) for key in keys]
-    return values[0] if len(values) == 1 else tuple(values)
-
-
-def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    maker, arguments = _reduced(tracker, function)
-    named = maker.keywords if isinstance(maker, partial) else {}
-    name, *first = (*maker.args, *arguments) if isinstance(maker, partial) else arguments
-    return tracker.call(tracker.load_attr(args[0], name), list(first), dict(named), frame)
-
-
-BY_TYPE: dict[type, Callable] = {
-    partial: _partial,
-    **dict.fromkeys((weakref.ref, weakref.KeyedRef), _looked_up),
-    type(lru_cache(len)): _uncached,
-    operator.itemgetter: _getters,
-    operator.attrgetter: _getters,
-    operator.methodcaller: _method_caller,
-    c_make_scanner: scan,
-}
 CALL_BACK = frozenset({reduce, cmp_to_key, sorted, map, filter, defaultdict, accumulate, dropwhile, filterfalse, groupby, starmap, takewhile})
 KEEP = (
     BaseException,

@@ -14,7 +14,7 @@ from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.protocols import dunder
 from dovetail.frontend.interpreter.tracking.constructing import check_created
-from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS
+from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.holders import check_held
 from dovetail.frontend.interpreter.tracking.membership import has_flag
 from dovetail.frontend.interpreter.tracking.mirrors import ARRAYS, ORDER, MappingMirror, is_sequence, original

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
-from dovetail.frontend.interpreter.tracking.containers import CONTAINERS, base_of
+from dovetail.frontend.interpreter.tracking.container_bases import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, is_of_python, maker
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of

@@ -28,7 +28,9 @@ from dovetail.frontend.interpreter.tracking.attributes import Attributes
 from dovetail.frontend.interpreter.tracking.calls import Calls
 from dovetail.frontend.interpreter.tracking.comparing import FIXED, Comparing
 from dovetail.frontend.interpreter.tracking.constants import CONTENT_CLASSES, guard_content, is_constant, is_foreign_memory, is_member
-from dovetail.frontend.interpreter.tracking.containers import BASES, CONTAINERS, Containers, base_of, empty_like, keys_of
+from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, base_of, empty_like, keys_of
+from dovetail.frontend.interpreter.tracking.container_methods import ContainerMethods
+from dovetail.frontend.interpreter.tracking.containers import Containers
 from dovetail.frontend.interpreter.tracking.effects import Effects
 from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held, held_in, parts_of
 from dovetail.frontend.interpreter.tracking.holding_mirrors import holding_mirrors
@@ -44,7 +46,7 @@ ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...),
 _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
 
 
-class Tracker(Attributes, Comparing, Containers, Imports, Operators, Variables, Calls, Protocols):
+class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Operators, Variables, Calls, Protocols):
     """One trace: its guards, the outside objects that it has read, and the pending writes.
 
     All outside values come in through `reach`.  The program's values are never wrapped.

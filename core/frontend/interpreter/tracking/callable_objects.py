@@ -1,0 +1,86 @@
+"""Calls of objects in C that hold a function or keys: partial functions, weak references, cached functions and getters of `operator`."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable
+from functools import lru_cache, partial, reduce
+from json.scanner import c_make_scanner
+from typing import Any
+
+from dovetail.errors import Unsupported
+from dovetail.frontend.interpreter.binding import partial_arguments
+from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.interpreter.tracking.fresh import looked_up
+from dovetail.frontend.interpreter.tracking.json_calls import scan
+
+
+def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    source = tracker.outside(function)
+    if source is None:
+        return tracker.call(function.func, partial_arguments(function.args, args), {**function.keywords, **kwargs}, frame)
+    inner, first, named = (tracker.reach(getattr(function, name), tracker.sources.attr(source, name)) for name in ("func", "args", "keywords"))
+    return tracker.call(inner, partial_arguments(list(tracker.spread(first)), args), {**dict(tracker.pairs(named)), **kwargs}, frame)
+
+
+def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Look up a weak reference: its object is outside, as the reference is."""
+    source = tracker.outside(function)
+    return function() if source is None else tracker.reach(function(), tracker.sources.call(source))
+
+
+def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Run a function behind functools.lru_cache: the content of the cache depends on reads without guards.
+
+    One of plain values that cannot be traced, as it reads files, is called as it is, again at each call of the compiled function.
+    """
+    if getattr(function, "__name__", "").endswith("_once"):  # as `logger.warning_once`: cached so that it logs once
+        tracker.effects.call(function, args, kwargs)
+        return None
+    before, plain = (len(tracker.effects.log), len(tracker.calls)), tracker.refusal is None
+    try:
+        return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+    except Unsupported:
+        plain = plain and all([type(x) in tracker.atoms for x in (*args, *kwargs.values())]) and tracker.source(function) is not None
+        if not plain or before != (len(tracker.effects.log), len(tracker.calls)):
+            raise
+    tracker.refusal = None
+    tracker.outside(function)
+    return looked_up(tracker, partial(function, *args, **kwargs))
+
+
+def _reduced(tracker: Any, function: Any) -> Any:
+    """Return function.__reduce__(), guarded, of an object that holds keys or arguments."""
+    reduced, source = function.__reduce__(), tracker.outside(function)
+    if source is None:
+        return reduced
+    return tracker.plain(tracker.reach(reduced, tracker.sources.call(tracker.sources.attr(source, "__reduce__"))))
+
+
+def _getters(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Return operator.itemgetter or operator.attrgetter."""
+    keys = _reduced(tracker, function)[1]
+    if type(function) is operator.itemgetter:
+        values = [tracker.get_item(args[0], key) for key in keys]
+    else:
+        values = [reduce(tracker.load_attr, key.split("."), args[0]) for key in keys]
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    maker, arguments = _reduced(tracker, function)
+    named = maker.keywords if isinstance(maker, partial) else {}
+    name, *first = (*maker.args, *arguments) if isinstance(maker, partial) else arguments
+    return tracker.call(tracker.load_attr(args[0], name), list(first), dict(named), frame)
+
+
+BY_TYPE: dict[type, Callable] = {
+    partial: _partial,
+    **dict.fromkeys((weakref.ref, weakref.KeyedRef), _looked_up),
+    type(lru_cache(len)): _uncached,
+    operator.itemgetter: _getters,
+    operator.attrgetter: _getters,
+    operator.methodcaller: _method_caller,
+    c_make_scanner: scan,
+}
