@@ -123,6 +123,24 @@ def test_a_cancellation_may_lose_what_float32_loses():
     assert judged(draft(*steps), lambda x: x + 6e-2) is not None
 
 
+def test_a_gradient_added_up_over_what_was_written_may_round():
+    inputs = (Input("x0", (16, 1024), "float32"), Input("x1", (), "float32", grad=True))
+    steps = (
+        *(Step("{0} * 2", ("x0",), "v0"), Step("{0}.unsqueeze(1)", ("v0",), "v1", exact=True)),
+        Step("{0}.sub_({1})", ("v1", "x1"), "v2", writes=True),
+    )
+    drawn = Draft(inputs, steps, ("v0", "v2"), grad=True)  # the gradient of x1 adds up 32,768 cotangents
+
+    def off_by(error: float) -> tuple | None:
+        reference = Reference(drawn, seed := 14)  # with which eager happens to round little
+        got = run(drawn, drawn.function(), drawn.make_inputs(seed), seed)
+        got.gradients[0] = reference.exact.gradients[0].add(error).float()
+        return difference(reference, got)
+
+    assert off_by(2e-5) is None
+    assert off_by(1e-2) is not None
+
+
 def test_infinities_of_the_other_sign_are_wrong():
     special = draft(Step("{0} * 1", ("x0",), "v0"), values="special")
 
@@ -224,6 +242,18 @@ def test_a_script_ends_with_1_while_it_is_wrong(tmp_path):
         status[name] = subprocess.run([sys.executable, str(path)], capture_output=True, timeout=300).returncode
 
     assert status == {"right": 0, "wrong": 1}
+
+
+@pytest.mark.trials
+def test_a_script_runs_without_trials():
+    ex = wrong_when_large()
+    outcome = hunt(ex, SINE)
+    script = replay(Finding(SINE, Setup(("torch",)), 0, outcome.fault), "title").replace("['torch']", "[ex]")
+
+    with pytest.raises(SystemExit) as ended:
+        exec(script, {"ex": ex, "__name__": "__main__"})
+
+    assert ended.value.code == 1
 
 
 @pytest.mark.slow  # several processes

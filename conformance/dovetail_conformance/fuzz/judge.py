@@ -7,7 +7,7 @@ with the errors that eager makes on inputs that differ in their last bits: so ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2
@@ -193,10 +193,19 @@ class Roundings:
             eps *= 1 + log2(max(1, largest / max(1, x.numel())))
         if step.writes:
             x.data.mul_(self.factor(x, eps))
-            return
-        x = env[step.result] = x * self.factor(x, eps)
-        if x.requires_grad:
-            x.register_hook(lambda g: g * self.factor(g, eps))
+            values = _in_memory_of(x, env.values())
+        else:
+            x = env[step.result] = x * self.factor(x, eps)
+            values = [x]
+        for value in values:
+            if value.requires_grad:
+                value.register_hook(lambda g: g * self.factor(g, eps))
+
+
+def _in_memory_of(x: Tensor, values: Iterable[Any]) -> list[Tensor]:
+    """Return those values that share the memory of x."""
+    memory = x.untyped_storage().data_ptr()
+    return [value for value in values if isinstance(value, Tensor) and value.untyped_storage().data_ptr() == memory]
 
 
 def difference(reference: Reference, got: Ran) -> tuple[str, int, Difference] | None:
