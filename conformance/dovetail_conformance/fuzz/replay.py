@@ -46,12 +46,12 @@ MAIN = """
 if __name__ == "__main__":
     compiled = dovetail.jit(program, executors={executors})
     errors = []
-    dovetail.use(trial="off").__enter__()  # or the reference would stand in for what is wrong
-    for seed in range({seed}, {seed} + {calls}):
-        expected, precise = run(program, inputs(seed), seed), run(exactly, inputs(seed, wide=True), seed)
-        for _ in range({repeats}):
-            got = run(compiled, inputs(seed), seed)
-            errors += [worst(*each) for each in zip(got, expected, precise, strict=True)]
+    with dovetail.use(trial="off"):  # or the reference would stand in for what is wrong
+        for seed in range({seed}, {seed} + {calls}):
+            expected, precise = run(program, inputs(seed), seed), run(exactly, inputs(seed, wide=True), seed)
+            for _ in range({repeats}):
+                got = run(compiled, inputs(seed), seed)
+                errors += [worst(*each) for each in zip(got, expected, precise, strict=True)]
     print(f"largest error {{max(errors):.3g}}; roundings explain less than {limit:.3g}")
     sys.exit(max(errors) > {limit!r})
 """
