@@ -91,6 +91,23 @@ def test_what_a_program_assumes_of_a_size_is_checked_where_it_is_known():
     assert len([edge for d in graph_of(fn).decisions for edges in d.edges.values() for edge in edges if edge.conditions]) == 3
 
 
+def test_what_follows_a_decision_is_traced_behind_the_path_that_was_known_whatever_the_sizes_of_the_call():
+    def halves(x, t):
+        m = x[x > 0]
+        if m.shape[0] * 2 <= x.shape[0]:
+            y = m.sum() * 2 if x[0] < 5 else m.sum() * 4
+        else:
+            y = m.sum() * 3
+        del m
+        return y + x[: x.shape[0] // 2] if t > 0 else y - x[1:]
+
+    fn = compiled(halves, dynamic=True)
+    warnings.filterwarnings("error", ".*does not do the same twice")
+    for rows, positive, t in [(8, 2, 1), (8, 3, 1), (9, 3, 1), (4, 2, -1), (5, 4, 1), (9, 6, -1), (8, 3, -1), (4, 2, -1)]:
+        agrees(fn, halves, torch.cat([torch.ones(positive), -torch.ones(rows - positive)]), torch.tensor(t))
+    assert graph_of(fn).eager_calls == 0
+
+
 def test_a_size_that_is_needed_as_an_int_has_an_outcome_for_each_value():
     def unrolled(x):
         total = torch.zeros(())

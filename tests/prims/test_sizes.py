@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.prims.sizes import Relations, RelationsClosed, Size, hint_of, index_of, is_symbolic, same_shape, symbols_in
+from dovetail.prims.sizes import Real, Relations, RelationsClosed, Size, hint_of, index_of, is_symbolic, same_shape, symbols_in
 
 
 def symbols(*hints: int, **options: Any) -> tuple[Relations, list[Size]]:
@@ -209,6 +209,18 @@ def test_sizes_are_pickled_with_their_relations():
     assert str(again) == "(s0*s1)//4"
     assert again.relations is other.relations and other.relations.closed
     assert [form.text() for form in other.relations.guards()] == [form.text() for form in relations.guards()]
+
+
+def test_hints_move_to_those_of_another_call():
+    relations, (a, b, c) = symbols(8, 8, 5)
+    sizes, other = [a // 3, a * c + 1, (a + 1) // c], a * b
+    root, atom = relations.rounded(Real("floor", (Real("math.sqrt", (a,)),)))
+    assert a == b and other is not a and c < 7
+    relations.move({"s0": 20, "s2": 6})
+    assert [hint_of(size) for size in (a, b, *sizes, root)] == [20, 20, 6, 121, 3, 4] and atom.hint == 4
+    relations.move({"s2": 2})
+    assert hint_of(c) == 2 and hint_of(sizes[1]) == 121  # what depends on a as well keeps its hint
+    assert a > 15 and conditions(relations)[0] == "s0 >= 16"
 
 
 # properties

@@ -77,7 +77,7 @@ class Decision:
         problem: why there is no key.
         where: the user's file and line.
         what: what is needed, as "bool" or "the shape of nonzero".
-        path: the steps by which it was reached first: the counters that were widened, and the outcome.
+        path: the steps by which it was reached first: the counters that were widened, the outcome, and the sizes of the call from there on.
         ask: computes the outcome, and values that come with it, from the values that are needed.
         reads: where these are among the values that arrive.
         text: the same as an expression with a place for each of them; None where it is more than an expression.
@@ -243,6 +243,7 @@ class Graph:
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
         self.programs: dict[Any, Segment] = {}
+        self.hints: dict[Any, int] = {}  # the symbolic sizes of arguments in the call that got to the first decision first
         self.leaves: dict[Any, Leaf] = {}  # what an end does -> the end that several paths share
         self.selecting = False  # whether the call at hand tries which conditions may be computed on both outcomes
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dovetail.frontend.guards.source import Source
-from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
+from dovetail.frontend.guards.symbolic_sizes import Place as ArgumentPlace
+from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes
 from dovetail.prims import NumberSpec
 from dovetail.prims.sizes import Atom, Relations, Size, is_symbolic, symbols_in
 from dovetail.prims.spec import strides_in_order
@@ -55,7 +56,17 @@ class History:
 
 
 class ArgumentSizes(SymbolicSizes):
-    """The symbols of sizes of tensors that are read before the first decision; ints and learning rates are none."""
+    """The symbols of sizes of tensors that are read before the first decision; ints and learning rates are none.
+
+    `hints` are those of the call that got there first.
+    """
+
+    def __init__(self, history: SizeHistory, dynamic: bool | None, hints: Mapping[ArgumentPlace, int]):
+        super().__init__(history, dynamic)
+        self.hints = hints
+
+    def symbol(self, place: ArgumentPlace, hint: int, low: int, high: int | None) -> Size:
+        return super().symbol(place, self.hints.get(place, hint), low, high)
 
     def integer(self, value: int, source: Source) -> None:
         return None
@@ -82,14 +93,16 @@ def layout(shape: Sequence[int], strides: Sequence[int], dims: Collection[int], 
 class LateSizes:
     """The symbols of one exploration.
 
+    Their hints are those of the call that took the known path first, so that it goes the same way again, and then those of this one.
+
     Attributes:
         relations: what is known of them.
         places: the operations that they come from; of sizes of arguments, the source and the dimension.
         known: the conditions that hold at the decision that was passed last.
     """
 
-    def __init__(self, hints: Mapping[int, int], relations: Relations):
-        self.relations, self.hints = relations, hints
+    def __init__(self, relations: Relations):
+        self.relations = relations
         self.places: dict[Atom, Any] = {}
         self.known: set[str] = set()
 
@@ -97,8 +110,8 @@ class LateSizes:
         return bool(self.places)
 
     def symbol(self, place: Place, value: int) -> Size:
-        """Return a new symbol; `value` is what it was when the path was taken first."""
-        size = self.relations.symbol(self.hints.get(len(self.places), value), low=SMALLEST, origin=f"a size of {place[1]} at {place[0]}")
+        """Return a new symbol, which is `value` in the call that is traced."""
+        size = self.relations.symbol(value, low=SMALLEST, origin=f"a size of {place[1]} at {place[0]}")
         atom = self.relations.atoms[-1]
         atom.proxy = NumberProxy(atom.name, NumberSpec("int"))
         self.places[atom] = place
@@ -108,6 +121,12 @@ class LateSizes:
     def number(self, atom: Atom) -> int:
         """Return which symbol of its path one is."""
         return list(self.places).index(atom)
+
+    def move(self, values: Mapping[int, int]) -> None:
+        """Go on with the sizes of another call; `values` has those of symbols by their numbers."""
+        if values:
+            names = [atom.name for atom in self.places]
+            self.relations.move({names[number]: value for number, value in values.items()})
 
     def of_arguments(self, sizes: SymbolicSizes) -> None:
         """Add the symbols of arguments; their values arrive at the start."""

@@ -51,7 +51,7 @@ class Session(CountingRequester):
         values: the real values that arrive at the decision in question, and those that came with its outcome.
         here: which values of the pure program stand where among `values`.
         inputs: the real tensors of this call: slot -> tensor.
-        forced: the steps that are known, the next first: which counters of a state were widened, and the outcome.
+        forced: the steps that are known, the next first: the counters of a state that were widened, the outcome, the sizes of the call from there on.
         path: the steps so far.
         missed: why guards of this call do not hold.
     """
@@ -63,7 +63,8 @@ class Session(CountingRequester):
         self.graph, self.decision, self.outcome, self.values, self.inputs = graph, decision, outcome, values, inputs
         self.args, self.kwargs = args, kwargs
         self.only_root = decision is graph.origin
-        self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome)]
+        sizes = {number: values[i] for i, number in decision.sizes}
+        self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome, sizes)]
         self.path: tuple = ()
         self.here: dict[Proxy, int] = {}
         self.places: dict[Proxy, int] = {}  # an input -> its slot
@@ -82,11 +83,10 @@ class Session(CountingRequester):
         environment.read.add("default_dtype")  # guarded in the root, where it costs least: most programs read it sooner or later
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
         environment.computes = graph.computes
-        sizes = ArgumentSizes(*graph.arguments) if graph.arguments is not None else None
+        sizes = ArgumentSizes(*graph.arguments, graph.hints) if graph.arguments is not None else None
         self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.creates))
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
-        hints = {number: self.values[i] for i, number in self.decision.sizes}
-        self.late = LateSizes(hints, Relations(user_line) if sizes is None else sizes.relations)
+        self.late = LateSizes(Relations(user_line) if sizes is None else sizes.relations)
         try:
             with compiling(), recording(self.trace), self.recorder.settings.restored():
                 leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
@@ -167,7 +167,7 @@ class Session(CountingRequester):
             outcome, more = decision.step(self.values)
         self.drawn = torch.default_generator.get_state()
         self.decision, self.outcome, self.values = decision, outcome, self.values + more
-        self.here, self.path = self.arriving, (*self.path, (widened, outcome))
+        self.here, self.path = self.arriving, (*self.path, (widened, outcome, {}))
         if outcome in decision.edges and self.graph.follow(decision, outcome, self.values, dict(self.inputs), self.args, self.kwargs) is not None:
             raise Joined
         self.graph.check_limits(decision, outcome)
@@ -185,7 +185,9 @@ class Session(CountingRequester):
             same = (decision.where, decision.width) == (where, widths(self.arriving, self.late))
             if not same or (None not in (key, decision.key) and key != decision.key):
                 raise GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
-        return step[1]
+        _, outcome, sizes = step
+        self.late.move(sizes)
+        return outcome
 
     def next_decision(self, request: Request, reads: list[Proxy], state: State, where: str, widened: tuple[int, ...]) -> tuple[Decision, Edge]:
         """Return the decision that this one is, one that is known or a new one, and the segment that leads to it."""

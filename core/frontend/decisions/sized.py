@@ -42,6 +42,7 @@ class SizedRequester(Requester):
                     recorder.reach(tracker, x, source)
         self.late.of_arguments(sizes)
         self.graph.seen |= sizes.seen
+        self.graph.hints = {place: atom.hint for place, atom in sizes.places.items()}
         self.arguments, recorder.sizes, recorder.symbolic_ints = sizes, None, False
 
     def moving(self, place: Place) -> Moving:

@@ -130,7 +130,7 @@ class SymbolicSizes:
 
     def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]]]:
         """Return the spec of an input with symbols, and which dimensions have them."""
-        symbols = {dim: self._symbol((repr(source), dim), spec.shape[dim], *bounds) for dim, bounds in self._dynamic_dims(tensor, source)}
+        symbols = {dim: self.symbol((repr(source), dim), spec.shape[dim], *bounds) for dim, bounds in self._dynamic_dims(tensor, source)}
         if not symbols:
             return spec, []
         shape = tuple([symbols.get(dim, n) for dim, n in enumerate(spec.shape)])
@@ -154,9 +154,10 @@ class SymbolicSizes:
         dynamic = self.dynamic is True or (self.dynamic is None and place in self.history.moving)
         if not dynamic or value < SMALLEST or source.root.kind != "arg" or place in self.history.pinned:
             return None
-        return self._symbol(place, value, 0, None)
+        return self.symbol(place, value, 0, None)
 
-    def _symbol(self, place: Place, hint: int, low: int, high: int | None) -> Size:
+    def symbol(self, place: Place, hint: int, low: int, high: int | None) -> Size:
+        """Return the symbol of a place, which is `hint` in this call, and is created when it is read first."""
         source, dim = place
         if place in self.places:
             return self.relations.value_of(self.places[place])

@@ -373,6 +373,26 @@ class Relations:
             self.is_zero(self.value_of(operand) - operand.hint)
         return size.hint
 
+    def move(self, values: Mapping[str, int]) -> None:
+        """Take the hints of another call, for which all that is known holds too: `values` has them by the names of the symbols.
+
+        What depends on other symbols besides keeps its hint.
+        """
+        known = dict(values)
+        for atom in self.symbols():
+            meaning = self.value_of(atom) if atom.real is None else atom.real
+            if atom.name not in known and _are_known(meaning, known):
+                known[atom.name] = meaning.evaluate(known) if type(meaning) in (Size, Real) else meaning
+        for atom in self.atoms:
+            if atom.parts is None:
+                atom.hint = known.get(atom.name, atom.hint)
+            elif _are_known(atom.parts, known):
+                top, bottom = [part.evaluate(known) if type(part) is Size else part for part in atom.parts]
+                atom.hint = top // bottom
+        for size in self._sizes.values():
+            if _are_known(size, known):
+                size.hint = size.evaluate(known)
+
     def close(self) -> None:
         """Refuse further assumptions: the guards of the program are generated."""
         self.closed = True
@@ -426,6 +446,11 @@ class Relations:
             if values[self.atoms[number].name] != (size.evaluate(values) if type(size) is Size else size):
                 return False
         return all(form.admits(form.size.evaluate(values)) for form in self.guards())  # in order: later ones may divide by what earlier ones bound
+
+
+def _are_known(size: Any, values: Mapping[str, int]) -> bool:
+    """Return whether `values` has all symbols of sizes."""
+    return values.keys() >= {atom.name for atom in symbols_in(size)}
 
 
 def _nowhere() -> None:

@@ -63,6 +63,10 @@ class Real:
         """Return the number in the call that is traced, on which the program then depends."""
         return self._computed(int)
 
+    def evaluate(self, values: Mapping[str, int]) -> Any:
+        """Return the number where the symbols have the `values` of their names."""
+        return self._computed(lambda size: size.evaluate(values))
+
     def _computed(self, value_of: Callable[[Size], int]) -> Any:
         values = [x._computed(value_of) if type(x) is Real else value_of(x) if type(x) is Size else x for x in self.operands]
         return ARITHMETIC[self.op][1](*values)
