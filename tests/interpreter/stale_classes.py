@@ -14,6 +14,11 @@ o = O()
 o.v = 2.
 def f(t): return t * o.v
 -- O.v = property(lambda s: 9.)
+== the class that an object claims to have
+class O: __class__ = property(lambda s: kind)
+kind, o = int, O()
+def f(t): return t * (2. if isinstance(o, int) else 3.) * (1. if o.__class__ is int else 5.)
+-- kind = float
 == a base gets an attribute
 class P: pass
 class O(P): pass

@@ -238,3 +238,28 @@ def test_what_a_method_has_as_self_is_copied_and_pickled_as_the_module():
     assert isinstance(inside, Returning) and inside.weight is module.weight
     for copied in (copy.copy(inside), copy.deepcopy(inside), pickle.loads(pickle.dumps(inside))):
         assert type(copied) is Returning and torch.equal(copied.weight, module.weight)
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, weight):
+        return weight * 2
+
+
+def test_a_compiled_module_passes_for_one_of_the_class_of_its_original():
+    module = Returning(2, 2)
+    compiled, x = dovetail.jit(module), torch.randn(3, 2)
+    assert isinstance(compiled, Returning) and isinstance(compiled, torch.nn.Module) and compiled.__class__ is Returning
+    assert isinstance(compiled, compiled.itself().__class__), "as a method of the module may ask of another"
+    assert not isinstance(compiled, Frozen)
+    inside = dovetail.jit(lambda module, x: module(x) + (1 if isinstance(module, Returning) and module.__class__ is Returning else 0))
+    torch.testing.assert_close(inside(compiled, x), module(x) + 1)
+    assert inside(compiled, x) is not None and inside.cache_info().hits == 1
+
+
+def test_a_class_that_a_library_derives_is_that_of_the_original():
+    module, x = torch.nn.Linear(2, 2), torch.randn(3, 2)
+    compiled = dovetail.jit(module)
+    compiled(x)
+    torch.nn.utils.parametrize.register_parametrization(compiled, "weight", Doubled())
+    assert torch.nn.utils.parametrize.is_parametrized(module)
+    torch.testing.assert_close(compiled(x), module(x))

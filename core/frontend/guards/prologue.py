@@ -206,7 +206,7 @@ class PrologueBuilder:
             return prims.unpack_leaves, (parent,), {"flatten": trees.flatten, "tree": source.key}
         if source.kind == "field":
             return prims.unpack_field, (parent,), {"name": source.key}
-        if source.kind == "static" and not _is_unbound(lookup(source.parent.key, source.key)):
+        if source.kind == "static" and not _is_plain(source.parent.key, source.key):
             return prims.unpack_static, (parent,), {"name": source.key, "lookup": static_attribute}
         return prims.unpack_attr, (parent,), {"name": source.key}
 
@@ -341,9 +341,11 @@ class PrologueBuilder:
         self.trace.lines.insert(self.state_index, line)
 
 
-def _is_unbound(raw: Any) -> bool:
-    """Return whether an attribute read through its class is the raw attribute itself: then the lookup in C is exact, and fast."""
-    return type(raw) in (FunctionType, property) or lookup(type(raw), "__get__") is NULL
+def _is_plain(cls: type, name: str) -> bool:
+    """Return whether `cls.name` is what stands in the class under this name, unbound: then a lookup in C is exact, and fast."""
+    raw, of_metaclass = lookup(cls, name), lookup(type(cls), name)  # as `__class__`, which a metaclass has before the class
+    shadowed = of_metaclass is not NULL and lookup(type(of_metaclass), "__set__") is not NULL
+    return not shadowed and (type(raw) in (FunctionType, property) or lookup(type(raw), "__get__") is NULL)
 
 
 def _unreadable(source: Source) -> str:

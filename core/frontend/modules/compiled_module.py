@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.frontend.class_lookup import lookup
-from dovetail.frontend.modules.wrapped_modules import is_sharded
+from dovetail.frontend.modules.wrapped_modules import is_sharded, is_sharding
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 
@@ -20,6 +21,7 @@ class CompiledModule(torch.nn.Module):
     """A module that runs compiled programs and shares everything else with the original module.
 
     Parameters, buffers, submodules, `state_dict()`, `train()`, `to()` and attributes are the original's own, under the same names.
+    It passes for an instance of the original's class: `isinstance(compiled, Model)` holds.
     """
 
     def __new__(cls, module: torch.nn.Module, cache: Any, call: Callable, again: Callable) -> CompiledModule:
@@ -36,6 +38,7 @@ class CompiledModule(torch.nn.Module):
         return self._run(*args, **kwargs)
 
     forward = __call__
+    __class__ = property(operator.attrgetter("_module.__class__"))  # libraries ask whether a model is one of theirs
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
         memo[id(self)] = copied = self._again(copy.deepcopy(self._module, memo))
@@ -78,8 +81,9 @@ class CompiledModule(torch.nn.Module):
         if name == "forward":
             run = self._run if is_sharded(self) else self._call if value is self._compiled else value
             vars(self).update(forward=value, _run=run)
-        elif name == "__class__":  # `fully_shard` derives one, and its hooks run before and after the program
-            object.__setattr__(self, name, value)
+        elif name == "__class__" and is_sharding(value):  # its hooks run before and after the program
+            bases = [type(self) if base is self.__class__ else base for base in value.__bases__]
+            object.__dict__["__class__"].__set__(self, type(value.__name__, tuple(bases), dict(vars(value))))
             self._compile_forward()
         else:
             setattr(self._module, name, value)
@@ -131,6 +135,7 @@ def facade_of(module: torch.nn.Module, call: Callable) -> torch.nn.Module:
         "__deepcopy__": lambda self, memo: copy.deepcopy(module, memo),
         "__reduce_ex__": lambda self, protocol: (_itself, (module,)),
         "forward": forward,
+        "__class__": property(lambda self: kind),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
     }

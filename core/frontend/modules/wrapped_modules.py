@@ -27,9 +27,14 @@ def is_data_parallel(module: Any) -> bool:
     return isinstance(module, nn.parallel.DistributedDataParallel)
 
 
+def is_sharding(kind: type) -> bool:
+    """Return whether torch's `fully_shard` derived a class, that of a sharded module; its package is not imported for the question."""
+    return any([base.__name__ == "FSDPModule" and base.__module__.startswith("torch.distributed.") for base in kind.__mro__])
+
+
 def is_sharded(module: Any) -> bool:
-    """Return whether torch's `fully_shard` has sharded a module; its package is not imported for the question."""
-    return any([kind.__name__ == "FSDPModule" and kind.__module__.startswith("torch.distributed.") for kind in type(module).__mro__])
+    """Return whether torch's `fully_shard` has sharded a module."""
+    return is_sharding(type(module))
 
 
 def innermost_sharded(module: nn.Module) -> list[nn.Module]:
