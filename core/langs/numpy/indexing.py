@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -149,11 +148,6 @@ def _forwards(x: TensorProxy, key: Any) -> tuple[TensorProxy, Any]:
         dim += consumed(part)
         out.append(part)
     return x, tuple(out)
-
-
-def unless_scalar(operation: Callable) -> Callable:
-    """Define an in-place operator: a scalar is replaced, as Python does where it gets NotImplemented."""
-    return lambda x, other: NotImplemented if x.scalar else operation(x, other)
 
 
 LANGUAGE.update({"getitem": _indexed, "setitem": _assigned})
