@@ -50,6 +50,7 @@ class TorchEnvironment(Environment):
         self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
         self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
         self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
+        self.enters_inference = False  # whether the program has entered or left inference mode
         self.float = torch.get_default_dtype()  # at the start
         self.examples: set[Proxy] = set()  # values of one example of a batch: outside of the function that vmap was applied to they do not exist
 

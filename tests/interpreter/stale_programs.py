@@ -346,9 +346,28 @@ def f(t): return t * own.v
 == behind functools.lru_cache
 scale = 2.0
 @functools.lru_cache
-def g(): return scale
-def f(t): return t * g()
--- g.cache_clear(); scale = 3.0
+def behind_cache(): return scale
+def f(t): return t * behind_cache()
+-- behind_cache.cache_clear(); scale = 3.0
+== an object behind staticmethod
+class Scaled:
+    k = 2.0
+    def __call__(self, t): return t * self.k
+scaled = Scaled()
+class K: apply = staticmethod(scaled)
+def f(t): return K.apply(t)
+-- scaled.k = 3.0
+== an order by functools.cmp_to_key of objects
+class V:
+    def __init__(self, v): self.v = v
+vs = [V(3.0), V(1.0)]
+def f(t): return t * min(vs, key=functools.cmp_to_key(lambda a, b: b.v - a.v)).v + sorted(vs, key=functools.cmp_to_key(lambda a, b: a.v - b.v))[0].v
+-- vs[1].v = 8.0
+== a partial behind staticmethod
+ks = [2.0]
+class K: apply = staticmethod(functools.partial(lambda ks, t: t * ks[0], ks))
+def f(t): return K().apply(t)
+-- ks[0] = 3.0
 == conversions of an object
 class Q:
     n = 2

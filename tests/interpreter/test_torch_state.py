@@ -136,6 +136,14 @@ def test_whether_a_tensor_is_an_inference_tensor_is_known_outside_inference_mode
     with torch.inference_mode(), pytest.raises(Unsupported, match="depends on how the program runs"):
         compiled(x)
 
+    def inside(x):
+        with torch.inference_mode():
+            y = x * 2
+        return y.is_inference()
+
+    with pytest.raises(Unsupported, match="depends on how the program runs"):
+        dovetail.jit(inside)(x)
+
 
 def without_overrides(x):
     with torch._C.DisableTorchFunctionSubclass():

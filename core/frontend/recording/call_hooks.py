@@ -210,6 +210,7 @@ class CallHooks(ValueHooks):
             return tracker.call_function(program, args, kwargs)
         if function in _INFERENCE:
             self.environment.read.add("inference_mode")
+            self.environment.enters_inference = True
             return self.settings.inference(args, entered=function is _INFERENCE[0])
         if function in _RANGES:
             self._range(tracker)

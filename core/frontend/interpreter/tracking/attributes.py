@@ -128,10 +128,10 @@ class Attributes:
         return super().class_bound(raw, cls)
 
     def _know_wrapped(self, raw: Any) -> None:
-        """Remember the function in a property, class method or static method: it never changes, but its code and its closure may."""
+        """Remember the function in a property, class method or static method: it stays that object, but its code and its closure may change."""
         if type(raw) in _WRAPPERS and self.source(raw) is not None:
             function = raw.fget if type(raw) is property else raw.__func__
-            if type(function) is FunctionType:
+            if type(function) not in self.atoms:
                 self.known.setdefault(id(function), (function, self.sources.const(function)))
 
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:

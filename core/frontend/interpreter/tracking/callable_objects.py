@@ -9,10 +9,9 @@ from functools import lru_cache, partial, reduce
 from json.scanner import c_make_scanner
 from typing import Any
 
-from dovetail.errors import Unsupported
 from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.frame import Frame
-from dovetail.frontend.interpreter.tracking.fresh import looked_up
+from dovetail.frontend.interpreter.tracking.cached_calls import cached_call
 from dovetail.frontend.interpreter.tracking.json_calls import scan
 
 
@@ -30,24 +29,11 @@ def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, A
     return function() if source is None else tracker.reach(function(), tracker.sources.call(source))
 
 
-def _uncached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    """Run a function behind functools.lru_cache: the content of the cache depends on reads without guards.
-
-    One of plain values that cannot be traced, as it reads files, is called as it is, again at each call of the compiled function.
-    """
+def _cached(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     if getattr(function, "__name__", "").endswith("_once"):  # as `logger.warning_once`: cached so that it logs once
         tracker.effects.call(function, args, kwargs)
         return None
-    before, plain = (len(tracker.effects.log), len(tracker.calls)), tracker.refusal is None
-    try:
-        return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
-    except Unsupported:
-        plain = plain and all([type(x) in tracker.atoms for x in (*args, *kwargs.values())]) and tracker.source(function) is not None
-        if not plain or before != (len(tracker.effects.log), len(tracker.calls)):
-            raise
-    tracker.refusal = None
-    tracker.outside(function)
-    return looked_up(tracker, partial(function, *args, **kwargs))
+    return cached_call(tracker, function, args, kwargs, frame)
 
 
 def _reduced(tracker: Any, function: Any) -> Any:
@@ -78,7 +64,7 @@ def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[st
 BY_TYPE: dict[type, Callable] = {
     partial: _partial,
     **dict.fromkeys((weakref.ref, weakref.KeyedRef), _looked_up),
-    type(lru_cache(len)): _uncached,
+    type(lru_cache(len)): _cached,
     operator.itemgetter: _getters,
     operator.attrgetter: _getters,
     operator.methodcaller: _method_caller,

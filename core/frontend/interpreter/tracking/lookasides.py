@@ -11,7 +11,7 @@ import weakref
 from _abc import _abc_register
 from collections import _count_elements, defaultdict
 from collections.abc import Callable
-from functools import cmp_to_key, partial, reduce
+from functools import partial, reduce
 from itertools import accumulate, compress, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
 from json.encoder import c_make_encoder
 from json.scanner import c_make_scanner
@@ -337,7 +337,7 @@ def _pattern(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any
     return function(*[tracker.read_by_c(x) for x in args], **{name: tracker.read_by_c(x) for name, x in kwargs.items()})
 
 
-CALL_BACK = frozenset({reduce, cmp_to_key, sorted, map, filter, defaultdict, accumulate, dropwhile, filterfalse, groupby, starmap, takewhile})
+CALL_BACK = frozenset({reduce, sorted, map, filter, defaultdict, accumulate, dropwhile, filterfalse, groupby, starmap, takewhile})
 KEEP = (
     BaseException,
     partial,

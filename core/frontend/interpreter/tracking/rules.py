@@ -72,6 +72,7 @@ _GARBAGE = Refused("its result depends on what else the process holds; call it o
 _COLLECTOR = Refused("tracing itself switches the garbage collector off; call it outside the compiled function, and pass its result")
 _VARIABLES = Refused("it copies all context variables, which may change unseen; read those that you need with get()")
 _THREADS = Refused("it starts a thread, which would happen while tracing and never again; start it outside the compiled function")
+_CACHES = Refused("the compiled function calls what is behind the cache in its own way; call it outside the compiled function")
 _FRAMES = Refused("it changes how the interpreter runs, which would happen while tracing and never again; call it outside")
 
 _OF_PATHS = ("_path_normpath", "_path_splitroot", "_path_splitroot_ex", "_path_isdevdrive", "strerror", "major", "minor")
@@ -88,7 +89,7 @@ CALLABLES: dict[Any, Any] = {
     **dict.fromkeys((input, sys.getrefcount), _OUTSIDE),
     **dict.fromkeys((open, os.open, os.system), _FILES),
     abc.get_cache_token: VALUE,
-    **dict.fromkeys((sys.exit, sys.audit, functools.cmp_to_key, functools.reduce), KEEPS),
+    **dict.fromkeys((sys.exit, sys.audit, functools.reduce), KEEPS),
     **dict.fromkeys((sys.settrace, sys.setprofile), _FRAMES),
     **{getattr(sys, name): EFFECT for name in ("setswitchinterval", "set_int_max_str_digits") if hasattr(sys, name)},
     **dict.fromkeys((sys.exception, sys.exc_info), VALUE),  # of the caller: the program's own is known, see Calls
@@ -147,6 +148,7 @@ METHODS: dict[tuple[str, str], Any] = {  # (class, method) where the class is no
     **{("RandomState", name): INT for name in ("randint", "poisson", "binomial", "geometric")},
     ("RandomState", "seed"): EFFECT,
     **{(kind, name): KEEPS for kind in ("lock", "RLock") for name in ("acquire", "release", "__enter__", "__exit__")},
+    **{("_lru_cache_wrapper", name): _CACHES for name in ("cache_info", "cache_clear")},
     **{("Generator", name): FLOAT for name in ("random", "uniform", "normal", "standard_normal", "exponential", "beta", "gamma")},
     **{("Generator", name): INT for name in ("integers", "poisson", "binomial", "geometric")},
 }
@@ -222,7 +224,7 @@ def of_class(kind: type, name: str) -> Any:
         return _FILES
     if defining.__module__ == "numpy":
         return DEEP
-    if defining.__module__ == "_thread" and (defining.__name__, name) in METHODS:
+    if defining.__module__ in ("_thread", "functools") and (defining.__name__, name) in METHODS:
         return METHODS[defining.__name__, name]
     state = next((base.__name__ for base in kind.__mro__ if base.__name__ in STATES and base.__module__.startswith(_STATEFUL)), None)
     if state is not None and defining not in (object, type):

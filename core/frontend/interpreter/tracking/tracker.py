@@ -73,6 +73,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self.calls: list[Source] = []  # what is run at every call, in order
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
+        self.cached: dict[tuple, tuple] = {}  # calls of functions behind functools.lru_cache: the result, and what was called
         self.into_arrays = False  # whether arguments are prepared for a function of NumPy's
         self.reading: set[int] = set()  # ids of objects whose parts are being guarded
         self.exact = False  # whether ints that are reached stay ints, since C code reads them by itself

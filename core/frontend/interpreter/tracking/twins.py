@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import bisect
+import builtins
+import functools
 import heapq
 import importlib.util
 import types
+from collections.abc import Collection
 from typing import Any
 
 
 def _python_of(module: types.ModuleType) -> dict[str, Any]:
     """Return the functions that a module of the library defines in Python before it imports those in C."""
+
+    def without_c(name: str, *args: Any) -> Any:
+        if name == f"_{module.__name__}":
+            raise ImportError(name)
+        return __import__(name, *args)
+
     spec = importlib.util.find_spec(module.__name__)
-    source = spec.loader.get_source(module.__name__) if hasattr(spec.loader, "get_source") else None
-    if not source:
+    code = spec.loader.get_code(module.__name__) if hasattr(spec.loader, "get_code") else None
+    if code is None:
         return {}
-    scope: dict[str, Any] = {"__name__": module.__name__, "__builtins__": {**vars(__import__("builtins")), "__import__": _without_c}}
-    exec(compile(source, spec.origin or module.__name__, "exec", dont_inherit=True), scope)
+    scope: dict[str, Any] = {"__name__": module.__name__, "__builtins__": {**vars(builtins), "__import__": without_c}}
+    exec(code, scope)
     return scope
 
 
-def _without_c(name: str, *args: Any) -> Any:
-    if name.startswith("_") and name != "__future__":
-        raise ImportError(name)
-    return __import__(name, *args)
-
-
-def _twins(module: types.ModuleType) -> dict[Any, Any]:
+def _twins(module: types.ModuleType, names: Collection[str] = ()) -> dict[Any, Any]:
+    """Return the functions in C of a module, or those of them with these names, and each as it is in Python."""
     scope = _python_of(module)
     return {
         function: scope[name]
         for name, function in vars(module).items()
-        if type(function) is types.BuiltinFunctionType and type(scope.get(name)) is types.FunctionType
+        if (not names or name in names) and type(function) is types.BuiltinFunctionType and type(scope.get(name)) is types.FunctionType
     }
 
 
-TWINS: dict[Any, Any] = {**_twins(heapq), **_twins(bisect)}
+TWINS: dict[Any, Any] = {**_twins(heapq), **_twins(bisect), **_twins(functools, {"cmp_to_key"})}
 
 
 def translated(tracker: Any, text: str, table: Any) -> str:

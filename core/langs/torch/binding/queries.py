@@ -75,10 +75,11 @@ def is_signed(self: Tensor) -> bool:
 
 @torchquery("torch.is_inference", methods=("is_inference",))
 def is_inference(input: Tensor) -> bool:
-    """Whether it was created in inference mode: False outside of it, undecided inside."""
-    if torch.is_inference_mode_enabled():
-        raise not_traced("torch.is_inference", "under inference mode it depends on how the program runs; query it outside the compiled function")
-    recorder.get().environment.read.add("inference_mode")
+    """Whether it was created in inference mode: False where that was never on, undecided elsewhere."""
+    environment = recorder.get().environment
+    if torch.is_inference_mode_enabled() or environment.enters_inference:
+        raise not_traced("torch.is_inference", "with inference mode it depends on how the program runs; query it outside the compiled function")
+    environment.read.add("inference_mode")
     return False
 
 

@@ -1,0 +1,139 @@
+"""Functions behind functools.lru_cache: a compiled function gets what the cache holds, as in eager mode."""
+
+import functools
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import Unsupported
+
+X = torch.arange(1.0, 5.0)
+
+
+def outcomes(jit, program):
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in program(jit)]
+
+
+def number_whose_origin_changes(jit):
+    scale = [2.0]
+
+    @functools.cache
+    def scaled(n):
+        return n * scale[0]
+
+    compiled = jit(lambda x, n: x * scaled(n))
+    yield compiled(X, 1)
+    scale[0] = 5.0
+    yield compiled(X, 1)
+    yield compiled(X, 2)
+    scaled.cache_clear()
+    yield compiled(X, 1)
+    yield scaled.cache_info().currsize
+
+
+def tensor_that_is_written_outside(jit):
+    calls = []
+
+    @functools.cache
+    def mask(n):
+        calls.append(n)
+        return torch.full((n,), 2.0)
+
+    compiled = jit(lambda x: x * mask(4) + mask(4))
+    yield compiled(X)
+    mask(4).mul_(3)
+    yield compiled(X)
+    mask.cache_clear()
+    yield compiled(X)
+    yield len(calls)
+
+
+def list_that_the_program_appends_to(jit):
+    @functools.cache
+    def table():
+        return []
+
+    def program(x):
+        table().append(1)
+        return x * len(table())
+
+    compiled = jit(program)
+    yield compiled(X)
+    yield compiled(X)
+    yield table()
+
+
+def method_of_an_object(jit):
+    class Scale:
+        factor = 2.0
+
+        def of(self, n):
+            return self.factor * n
+
+        of = functools.cache(of)
+
+    scale = Scale()
+    compiled = jit(lambda x, scale: x * scale.of(3))
+    yield compiled(X, scale)
+    scale.factor = 5.0
+    yield compiled(X, scale)
+    yield compiled(X, Scale())
+
+
+def error_that_is_not_cached(jit):
+    known = {}
+
+    @functools.cache
+    def look(key):
+        return known[key]
+
+    def program(x):
+        try:
+            return x * look("a")
+        except KeyError:
+            return -x
+
+    compiled = jit(program)
+    yield compiled(X)
+    known["a"] = 3
+    yield compiled(X)
+    known.clear()
+    yield compiled(X)
+
+
+def function_created_inside(jit):
+    def program(x):
+        @functools.cache
+        def pair(n):
+            return [n]
+
+        pair(1).append(2)
+        return x * len(pair(1))
+
+    yield jit(program)(X)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        number_whose_origin_changes,
+        tensor_that_is_written_outside,
+        list_that_the_program_appends_to,
+        method_of_an_object,
+        error_that_is_not_cached,
+        function_created_inside,
+    ],
+)
+def test_as_in_eager_mode(program):
+    torch.testing.assert_close(outcomes(dovetail.jit, program), outcomes(lambda function: function, program))
+
+
+def test_clearing_a_cache_inside_is_refused():
+    def program(x):
+        double = functools.cache(lambda n: 2 * n)
+        double.cache_clear()
+        return x * double(1)
+
+    with pytest.raises(Unsupported, match=r"cache_clear\(\) is not supported.*call it outside the compiled function"):
+        dovetail.jit(program)(X)
