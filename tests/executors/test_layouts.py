@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import runpy
 
 import pytest
@@ -100,6 +101,33 @@ def test_results_lie_as_their_meta_promises_whatever_the_strides_of_sizes_of_one
             torch.testing.assert_close(torch.autograd.grad(got.sum(), ours), torch.autograd.grad(want.sum(), x))
             with torch.no_grad():
                 torch.testing.assert_close(dovetail.jit(fn, executors=["torch"])(x), fn(x))
+
+
+SEQUENCES = {  # operations that PyTorch runs as those of images of one row
+    "conv1d": (F.conv1d, (2, 1, 5), (3, 1, 2)),
+    "conv1d, kernel of one": (F.conv1d, (2, 3, 5), (3, 3, 1)),
+    "conv1d, unbatched": (F.conv1d, (1, 5), (3, 1, 2)),
+    "conv_transpose1d": (lambda x, w: F.conv_transpose1d(x, w, groups=2), (1, 2, 5), (2, 1, 2)),
+    "avg_pool1d": (lambda x: F.avg_pool1d(x, 2, 1, 1), (2, 3, 1)),
+    "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 3), (2, 3, 1)),
+    "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 3), (2, 3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_results_of_sequences_lie_as_their_meta_promises_whatever_the_strides_of_sizes_of_one(name):
+    fn, *shapes = SEQUENCES[name]
+    compiled = dovetail.jit(fn, executors=["torch"])
+    with dovetail.use(trial="off", check=True):
+        for inputs in itertools.product(*[_strided(torch.randn(shape)) for shape in shapes]):
+            torch.testing.assert_close(compiled(*inputs), fn(*inputs))
+
+
+def _strided(x):
+    """Return the tensor with other strides where its size is 1: those that have its channels innermost among them."""
+    at = next((d for d, n in enumerate(x.shape) if n == 1), None)
+    steps = () if at is None else (1, 3, 7)
+    return [x, *(x.as_strided(x.shape, [step if d == at else s for d, s in enumerate(x.stride())]) for step in steps)]
 
 
 def test_a_saved_program_asks_no_strides_of_sizes_of_one(tmp_path):

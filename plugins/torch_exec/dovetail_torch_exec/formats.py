@@ -2,7 +2,8 @@
 
 PyTorch also asks the strides of dimensions of size 1 whether a batch of images is channels last, and lays results out accordingly. Specs do not hold
 these: `[8, 1, 2, 2]` and `[8, 1, 2, 1]` are one spec of the shape `[1, 2, 4, 1]`, and only the first is channels last to PyTorch. So where such a
-stride decides on the layout of a result, the operation gets views of its inputs whose strides say what the spec says.
+stride decides on the layout of a result, the operation gets views of its inputs whose strides say what the spec says. PyTorch runs convolutions and
+poolings of sequences as those of images of one row, so the same holds for these.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from dovetail.prims import SYMBOLS
 from dovetail.prims.spec import channels_last_order, normal_strides, row_major
 
 RANKS = (4, 5)  # of images and volumes
+SEQUENTIAL = ("conv", "conv_transpose", "avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool")
+SEQUENCES = tuple(f"torch.nn.functional.{name}1d" for name in SEQUENTIAL)
 UNAFFECTED = {Tag.ELEMENTWISE, Tag.VIEW, Tag.CREATION}  # their results follow the strides of sizes above 1
 NAME = re.compile(r"restrided(k?)((?:_\d+)*)_(\D.*)")
 
@@ -59,9 +62,12 @@ def variant_called(name: str) -> tuple[Symbol, tuple[int, ...]] | None:
 
 def undecided(line: BoundSymbol) -> tuple[int, ...]:
     """Return the positions of the arguments whose strides of sizes of 1 may decide on the layout of a result; -1 for keywords."""
-    if line.mutates or not any(map(_is_undecided, line.reads)):
+    if line.mutates or not (line.symbol.id in SEQUENCES or any(map(_is_undecided, line.reads))):
         return ()
     results = [p.spec for p in line.writes if type(p.spec) is TensorSpec]
+    if line.symbol.id in SEQUENCES:
+        decisive = any([x.rank > 1 and x.shape[-2] != 1 and x.shape[-1] != 1 for x in results])
+        return tuple([i for i, x in enumerate(line.args) if isinstance(x, Proxy) and 1 in x.spec.shape]) if decisive else ()
     if not any([x.rank in RANKS and x.shape[1] != 1 and any([n != 1 for n in x.shape[2:]]) for x in results]):
         return ()
     if all([UNAFFECTED & set(part.symbol.tags) for part in prims_of([line])]):
@@ -117,11 +123,11 @@ def _restrided(x: Any) -> Any:
 @lru_cache(4096)
 def _wanted(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides that decide on the memory format as `is_channels_last` does."""
-    if len(shape) not in RANKS:
-        return steps
     strides = normal_strides(shape, steps)
     if strides is None:
         return row_major(shape)
+    if len(shape) not in RANKS:
+        return steps
     if shape[1] == 1:  # its one channel lies behind everything else
         return (steps[0], max([n * step for n, step in zip(shape[2:], steps[2:], strict=True)]), *steps[2:])
     return channels_last_steps(shape, steps) or steps
