@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from time import thread_time
+from time import process_time
 
 import torch
 from torch import Tensor
@@ -12,10 +12,11 @@ from torch import Tensor
 from dovetail_conformance.axes.sizes import grown, mapped, resized
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.footprint import fits
 from dovetail_conformance.oracle import identical, tensors
 from dovetail_conformance.program import fresh, message, program_of
 
-VAST, SLOW = (1 << 24) + 9, 0.5  # elements, and seconds of the processor that eager may take
+VAST, MOST, SLOW = (1 << 24) + 9, 1 << 26, 0.5  # elements; of results; seconds of all processors that eager may take
 EDGE, JUDGED = 1 << 16, 1 << 18  # elements at each end of a result that are judged, and how many a result may have that is judged whole
 SIZES = range(2, 66, 2)
 
@@ -50,8 +51,10 @@ def _vast(cell: Cell, base: Case) -> Iterator[Case]:
         grown_samples = resized(base.sample, "vast", "first", generator)
     for sample in grown_samples:
         case = Case(cell.subject, cell.info, program_of(cell.info.symbol, sample), message(sample), sample)
-        began = thread_time()
-        if case.expected.error is None and thread_time() - began < SLOW and case.claimed:
+        if not fits(case, MOST):
+            continue
+        began = process_time()
+        if case.expected.error is None and process_time() - began < SLOW and case.claimed:
             yield case
             return
 

@@ -15,6 +15,7 @@ from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.axes.sizes import resized
 from dovetail_conformance.axes.values import filled
 from dovetail_conformance.axes.variants import Variants
+from dovetail_conformance.case import Case
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.plan import opinfos
 from dovetail_conformance.program import fresh
@@ -67,6 +68,26 @@ def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     assert {variant.row.values for variant in variants} >= {"kinks", "moderate", "wide", "tiny"}
     assert max(x.numel() for variant in variants for x in variant.case.program.inputs) > 1 << 20
     assert len(variants) < 60
+
+
+WINDOW = {"stride": (1,), "dilation": (1,), "output_padding": (0,), "groups": 1}
+N = 17_501  # so many columns have 20 GB in float64
+
+
+@pytest.mark.parametrize(
+    ("operation", "shapes", "more"),
+    [
+        ("torch.nn.functional.conv_transpose1d", [(2, 2, N), (2, 2, N)], {}),
+        ("torch.nn.functional.conv1d", [(2, 2, N), (2, 2, N)], {"padding": N - 1}),
+        ("prims.convolution_input_grad", [(2, 2, 2 * N - 1), (2, 2, N)], {"input_shape": (2, 2, N), "padding": (0,), "transposed": True} | WINDOW),
+        ("prims.convolution_weight_grad", [(2, 2, N), (2, 2, N)], {"weight_shape": (2, 2, N), "padding": (N // 2,), "transposed": False} | WINDOW),
+    ],
+)
+def test_no_sample_runs_whose_kernel_is_its_image(operation: str, shapes: list, more: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Case, "eager", lambda *_, **__: pytest.fail("it ran"))
+    sample = SampleInput(tuple(torch.ones(1).expand(shape) for shape in shapes), more)
+
+    assert Variants(Subject(OperatorExecutor("idle")), opinfos()[operation], dtypes.float32, []).accepted(sample) is None
 
 
 def others(operation: str, name: str, at: int) -> list:

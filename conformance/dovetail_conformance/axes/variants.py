@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from time import thread_time
+from time import process_time
 
 import torch
 from torch import Tensor
 
-from dovetail import devices
 from dovetail.dtypes import DType
 from dovetail.extend import Tag
-from dovetail.extend.advanced import Proxy
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.layouts import in_one, laid_out
@@ -20,15 +18,15 @@ from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.sizes import mapped, resized, tensors_of
 from dovetail_conformance.axes.values import filled
 from dovetail_conformance.case import Case
+from dovetail_conformance.footprint import fits
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat
 from dovetail_conformance.program import message, program_of
 from dovetail_conformance.subject import Subject
 
-SLOW = 0.15  # seconds of the processor that eager may take for a call of a sample, however busy the machine is
+SLOW = 0.15  # seconds of all processors that eager may take for a call of a sample, however busy the machine is
 TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
-ELEMENTS = 1 << 23  # and their elements: a matrix with 70,000 numbers on its diagonal has 5 thousand million
 DROPPED = (
     *((), ("broadcast",), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same", "broadcast")),
     *(("size", "which"), ("size", "which", "values", "broadcast")),
@@ -144,12 +142,12 @@ class Variants:
         """Return the sample as a case; None where eager refuses it or takes long, or where the results are too large."""
         program = program_of(self.info.symbol, sample)
         case = Case(self.subject, self.info, program, message(sample), sample)
-        if _promised(case) > ELEMENTS:
+        if not fits(case):
             return None
-        began = thread_time()
+        began = process_time()
         with mode(row.mode):
             fine = case.expected.error is None and len(flat(case.expected.result)) <= RESULTS
-        return case if fine and thread_time() - began < SLOW else None
+        return case if fine and process_time() - began < SLOW else None
 
     def _derived(self, sample: SampleInput, row: Row) -> Iterator[SampleInput]:
         """Yield the sample with the levels of a row."""
@@ -259,12 +257,3 @@ def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
     if row.layout == "repeated" and not any(0 in x.stride() for x in after):
         lost.append("layout")
     return row.without(*lost)
-
-
-def _promised(case: Case) -> int:
-    """Count the elements of the results that the meta promises; 0 where it needs values or refuses."""
-    try:
-        results = flat(case.specs(devices.cpu).outputs)
-    except Exception:
-        return 0
-    return sum(x.spec.numel for x in results if isinstance(x, Proxy) and isinstance(getattr(x.spec, "numel", None), int))
