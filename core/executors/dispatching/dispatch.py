@@ -69,6 +69,7 @@ class _Claims:
         self.worths: dict[tuple[int, ...], tuple[Verdict, Group]] = {}
         self.fused: dict[tuple[int, ...], tuple[Callable[..., tuple], Group]] = {}
         self.strict = options.forbids("not-claimed")
+        self.distrusted = DISTRUST.executors()
         BY_NAME.update({ex.name: ex for ex in executors})
 
     def spent(self, ex: Executor) -> Spent:
@@ -108,7 +109,7 @@ class _Claims:
         if group.key not in self.worths:
             spent, began = self.spent(group.executor), perf_counter()
             ex, whole = group.executor, as_line(group)
-            verdict = DISTRUST.of(ex, whole) or guarded("worth", ex, whole, group.where, lambda: as_verdict(ex.worth(group.region)))
+            verdict = self.distrust(ex, whole) or guarded("worth", ex, whole, group.where, lambda: as_verdict(ex.worth(group.region)))
             spent.claiming += perf_counter() - began
             self.worths[group.key] = (verdict, group)
         return self.worths[group.key][0]
@@ -174,14 +175,18 @@ class _Claims:
         fused = FusedRegion(group.executor.name, group.region.name, self._function(group), region=group.region)
         return [as_line(group).replace(implementation=fused)]
 
+    def distrust(self, ex: Executor, line: BoundSymbol) -> str | None:
+        """Return why `ex` may not run `line` although it claims it: it disagreed with the reference there."""
+        return DISTRUST.of(ex, line) if ex.name in self.distrusted else None
+
     def verdict(self, ex: Executor, line: BoundSymbol, where: str | None) -> Verdict:
         """Return the verdict of `ex` on `line`."""
         spent, began = self.spent(ex), perf_counter()
         verdict = self._fusible(ex, line, where) if isinstance(ex, FusionExecutor) else ask(ex, line, ex.verdict, where)
         if is_claim(verdict):
-            distrusted = None if isinstance(ex, FusionExecutor) else DISTRUST.of(ex, line)
-            verdict = distrusted or verdict
-            spent.claims += not distrusted
+            distrust = None if isinstance(ex, FusionExecutor) else self.distrust(ex, line)
+            verdict = distrust or verdict
+            spent.claims += not distrust
         spent.claiming += perf_counter() - began
         spent.offers += 1
         return verdict

@@ -50,20 +50,21 @@ class Distrust:
 
     def __init__(self) -> None:
         self.own: WeakKeyDictionary[Executor, dict[str, str]] = WeakKeyDictionary()
-        self.kept: dict[str, dict[str, Disagreement]] = {}
+        self.kept: dict[Path, dict[str, Disagreement]] = {}
         self.lock = Lock()
+
+    def executors(self) -> frozenset[str]:
+        """Return the names of the executors that disagreed with the reference in anything."""
+        if _FORGIVING.get():
+            return frozenset()
+        return frozenset({*(ex.name for ex in self.own), *(entry.executor for entry in self._kept(folder()).values())})
 
     def of(self, ex: Executor, line: BoundSymbol) -> str | None:
         """Return why `ex` may not run `line`, as a sentence; None where it may."""
-        if _FORGIVING.get():
-            return None
-        own, kept = self.own.get(ex), self._kept(_folder()) if _key_of(ex) else {}
-        if not own and not any([entry.executor == ex.name for entry in kept.values()]):
-            return None
         mark = structure(line)
-        if own and mark in own:
+        if mark in (own := self.own.get(ex, {})):
             return own[mark]
-        entry = kept.get(digest(ex, mark))
+        entry = self._kept(folder()).get(digest(ex, mark)) if _key_of(ex) else None
         return None if entry is None else _refusal(entry.message, entry.case)
 
     def add(self, ex: Executor, line: BoundSymbol, operation: str, message: str, case: str) -> None:
@@ -75,29 +76,29 @@ class Distrust:
             return
         disagreement = Disagreement(ex.name, operation, message, case, digest(ex, mark))
         with self.lock:
-            self._kept(_folder())[disagreement.key] = disagreement
+            self._kept(folder())[disagreement.key] = disagreement
         with suppress(OSError):  # a folder that cannot be written forgets, as a process does
             _write(folder() / f"{disagreement.key}.json", {"format": FORMAT, **asdict(disagreement)})
 
     def clear(self) -> list[Disagreement]:
         """Forget everything, the files of the folder too; return what was in them."""
         self.own.clear()
-        self.kept.pop(_folder(), None)
+        self.kept.pop(folder(), None)
         disagreements = list(self.listed())
         for each in disagreements:
             with suppress(OSError):
                 (folder() / f"{each.key}.json").unlink()
-        self.kept.pop(_folder(), None)
+        self.kept.pop(folder(), None)
         return disagreements
 
     def listed(self) -> Iterator[Disagreement]:
         """List the disagreements in files, by executor."""
-        yield from sorted(self._kept(_folder()).values(), key=lambda each: (each.executor, each.operation, each.key))
+        yield from sorted(self._kept(folder()).values(), key=lambda each: (each.executor, each.operation, each.key))
 
-    def _kept(self, where: str) -> dict[str, Disagreement]:
+    def _kept(self, where: Path) -> dict[str, Disagreement]:
         """The disagreements in the files of a folder, which is read once."""
         if where not in self.kept:
-            self.kept[where] = {entry.key: entry for path in _files(Path(where)) if (entry := _read(path)) is not None}
+            self.kept[where] = {entry.key: entry for path in _files(where) if (entry := _read(path)) is not None}
         return self.kept[where]
 
 
@@ -117,12 +118,7 @@ def forgiving() -> Iterator[None]:
 
 def folder() -> Path:
     """Return the folder of disagreements and the scripts that replay them."""
-    return Path(_folder())
-
-
-def _folder() -> str:
-    """Return the same as text, which is read for each line that is dispatched."""
-    return options.TRIAL_FOLDER.read() or os.path.join(options.cache_folder(), "trial")
+    return Path(options.TRIAL_FOLDER.read() or os.path.join(options.cache_folder(), "trial"))
 
 
 def structure(line: BoundSymbol) -> str:
