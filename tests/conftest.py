@@ -9,4 +9,6 @@ from pathlib import Path
 
 HERE = str(Path(__file__).parent)
 sys.path[:0] = [HERE] if HERE not in sys.path else []
-os.environ.setdefault("DOVETAIL_TRIAL_FOLDER", tempfile.mkdtemp(prefix="dovetail-trial-"))
+if "DOVETAIL_TRIAL_FOLDER" not in os.environ:
+    FOLDER = tempfile.TemporaryDirectory(prefix="dovetail-trial-", ignore_cleanup_errors=True)
+    os.environ["DOVETAIL_TRIAL_FOLDER"] = FOLDER.name
