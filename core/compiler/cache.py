@@ -193,8 +193,8 @@ class Cache:
     def compile_decisions(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], need: Need, compiles: bool) -> Entry:
         """Compile a function that needs values up to the first of them."""
         self.needed_values = True
-        on_explore = functools.partial(_explored, weakref.ref(self))
-        more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled, "on_explore": on_explore}
+        more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled}
+        more |= {"on_explore": functools.partial(_explored, weakref.ref(self)), "on_pin": functools.partial(_pinned, weakref.ref(self))}
         sizes = SymbolicSizes(self.sizes, None if self.is_automatic(executors) else self.dynamic is True)
         entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, sizes=sizes, **more)
         declared = self.dynamic or any([is_dynamic(x) for x in leaves((args, kwargs))])
@@ -413,6 +413,11 @@ def _retire(cache: weakref.ref[Cache], entry: weakref.ref[Entry], reason: str) -
 def _explored(cache: weakref.ref[Cache], reason: str) -> None:
     if (alive := cache()) is not None:
         alive.record_exploration(reason)
+
+
+def _pinned(cache: weakref.ref[Cache], sentence: str) -> None:
+    if (alive := cache()) is not None:
+        alive.warn_of_sizes(sentence)
 
 
 def _is_symbolic(entry: Entry) -> bool:

@@ -136,6 +136,7 @@ def compile_graph(
     tries: bool,
     need: Need,
     on_explore: Callable[[str], Any],
+    on_pin: Callable[[str], Any],
     sizes: SymbolicSizes,
 ) -> Entry:
     """Compile a function for calls like this one up to the first value that it needs; the rest follows when calls get there.
@@ -147,7 +148,7 @@ def compile_graph(
     if has_transforms(passes):
         raise need.error
     compiler = SegmentCompiler(executors, passes, recompute, tries)
-    graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore)
+    graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore, on_pin)
     graph.arguments = sizes.history, sizes.dynamic
     why = graph.begin(args, kwargs)
     sizes.history.seen |= graph.seen

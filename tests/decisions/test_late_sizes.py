@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -165,16 +166,20 @@ def test_sizes_of_arguments_are_symbols_where_they_change(dynamic, programs):
     assert fn.cache_info().programs == programs
 
 
-def test_an_argument_that_is_read_late_and_one_whose_size_is_needed_as_an_int():
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_an_argument_that_is_read_late_and_one_whose_size_is_needed_as_an_int(dynamic):
     def late(x, y):
         if x.sum() > 0:
             return y * 2, [float(i) for i in range(len(x))]
         return x
 
-    fn = compiled(late)
-    for n in (3, 4, 5, 6, 3):
-        agrees(fn, late, torch.ones(n), torch.ones(n + 1))
-        agrees(fn, late, -torch.ones(n), torch.ones(n + 1))
+    fn = compiled(late, dynamic=dynamic)
+    with pytest.warns(UserWarning) as caught:
+        for n in (3, 4, 5, 6, 3):
+            agrees(fn, late, torch.ones(n), torch.ones(n + 1))
+            agrees(fn, late, -torch.ones(n), torch.ones(n + 1))
+    (sentence,) = [str(each.message) for each in caught]
+    assert re.search(r"args\[0\]\.shape\[0\] is compiled for each value, since .*test_late_sizes.py:\d+ needs it as a plain number", sentence)
 
 
 def test_an_argument_of_another_size_that_is_not_read_behind_a_decision():

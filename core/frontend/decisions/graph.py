@@ -23,6 +23,7 @@ from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.trace import Proxy, Trace
 
 Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args and kwargs; see `Graph._explored` for the result
+Report = Callable[[str], Any]
 Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
 
 
@@ -195,8 +196,8 @@ class Graph:
         explored: why calls compiled something, one sentence each.
     """
 
-    def __init__(self, fn: Callable, compiler: Compiler, explore: Explore, grad: bool, on_explore: Callable[[str], Any] = lambda reason: None):
-        self.fn, self.compiler, self.explore, self.grad, self.on_explore = fn, compiler, explore, grad, on_explore
+    def __init__(self, fn: Callable, compiler: Compiler, explore: Explore, grad: bool, on_explore: Report, on_pin: Report):
+        self.fn, self.compiler, self.explore, self.grad, self.on_explore, self.on_pin = fn, compiler, explore, grad, on_explore, on_pin
         self.lock = RLock()
         self.slots: dict[Any, int] = {}
         self.generators = Generators()
@@ -206,6 +207,7 @@ class Graph:
         self.sizes = History()
         self.seen: dict[str, Any] = {}  # the shapes of arguments when they were traced
         self.arguments: tuple[SizeHistory, bool | None] | None = None  # which sizes of arguments are symbols; None where none are
+        self.pinned: list[str] = []  # sentences about sizes of arguments that were needed as plain ints, which are not reported yet
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
         self.computes = True  # whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed
@@ -224,6 +226,7 @@ class Graph:
             try:
                 self.explore(self, self.origin, None, (), {}, args, kwargs)
             except Restart:
+                self.report_pins()
                 continue
             except GoEager as reason:
                 return str(reason) or repr(reason.raised)
@@ -277,6 +280,7 @@ class Graph:
             return self.walk(root, checked, before, args, kwargs)
         except GoEager as reason:
             self.generators.restore(before)
+            self.report_pins()
             again, why, raised = type(reason) is Restart and restarts < _RESTARTS, str(reason), error_text(reason.raised)
         if again:
             return self.call(args, kwargs, restarts + 1)
@@ -285,6 +289,11 @@ class Graph:
             self.warn(why)
         self.check_worth()
         return self._eager(args, kwargs, raised)
+
+    def report_pins(self) -> None:
+        """Report the sizes that were needed as plain ints."""
+        while self.pinned:
+            self.on_pin(self.pinned.pop())
 
     def check_worth(self) -> None:
         """Let all calls run eagerly from their start where most of them end so: what is compiled would run for nothing."""

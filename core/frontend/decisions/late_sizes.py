@@ -15,7 +15,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import Place as ArgumentPlace
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes
 from dovetail.prims import NumberSpec
-from dovetail.prims.sizes import Atom, Relations, Size, is_symbolic, symbols_in
+from dovetail.prims.sizes import Atom, Pin, Relations, Size, is_symbolic, symbols_in
 from dovetail.prims.spec import strides_in_order
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy
 
@@ -139,11 +139,11 @@ class LateSizes:
     def kept(self, names: Collection[str]) -> list[Proxy]:
         """Return the symbols that arrive at a decision: those in `names`, and all of arguments, which may be read again."""
         equal = self.relations.equal
-        return [atom.proxy for atom, place in self.places.items() if atom.name in names or (type(place[1]) is int and atom.number not in equal)]
+        return [atom.proxy for atom, place in self.places.items() if atom.name in names or (is_of_argument(place) and atom.number not in equal)]
 
-    def pinned(self) -> set[Any]:
-        """Return the places of sizes that are needed as plain ints."""
-        return {self.places[atom] for pin in self.relations.pins for atom in pin.symbols}
+    def pinned(self) -> dict[Atom, Pin]:
+        """Return the symbols that are needed as plain ints."""
+        return {atom: pin for pin in self.relations.pins for atom in pin.symbols if atom in self.places}
 
     def facts(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return what is known of the symbols in `names`, by the names there."""
@@ -182,6 +182,11 @@ class LateSizes:
         finally:
             relations.forms = forms
             relations.memo.clear()
+
+
+def is_of_argument(place: Any) -> bool:
+    """Return whether a symbol is the size of an argument."""
+    return type(place[1]) is int
 
 
 def _are_in(atoms: Collection[Atom], names: Mapping[str, str]) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Graph
-from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, Moving, Place
+from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, Moving, Place, is_of_argument
 from dovetail.frontend.decisions.requests import Requester
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.prims.sizes import Size
@@ -61,7 +61,9 @@ class SizedRequester(Requester):
     def check_sizes(self) -> None:
         """Start again with plain ints where the program needs sizes as such."""
         if pinned := self.late.pinned():
-            self.graph.sizes.static |= pinned
-            if self.graph.arguments is not None:
-                self.graph.arguments[0].pinned.update(dict.fromkeys(pinned))
+            for atom, pin in pinned.items():
+                place = self.late.places[atom]
+                self.graph.sizes.static.add(place)
+                if self.graph.arguments is not None and is_of_argument(place):
+                    self.graph.pinned.append(self.graph.arguments[0].pin(place, atom, pin))
             raise self.graph.start_over()

@@ -10,7 +10,7 @@ import torch
 from dovetail.errors import DovetailError
 from dovetail.frontend.guards.source import Source
 from dovetail.prims import NumberSpec, TensorSpec
-from dovetail.prims.sizes import Atom, Relations, Size
+from dovetail.prims.sizes import Atom, Pin, Relations, Size
 from dovetail.prims.spec import strides_in_order
 from dovetail.trace import NumberProxy, user_line
 
@@ -88,10 +88,15 @@ class SizeHistory:
             pin = next((pin for pin in relations.pins if atom in pin.symbols), None)
             if pin is None or place in self.pinned or type(relations.value_of(atom)) is not int:
                 continue
-            self.pinned[place] = pin.where
+            sentence = self.pin(place, atom, pin)
             if place[1] is not None or place in self.moving:
-                sentences.append(f"{atom.origin} is compiled for each value, since {pin.where} needs it as a plain number")
+                sentences.append(sentence)
         return sentences
+
+    def pin(self, place: Place, atom: Atom, pin: Pin) -> str:
+        """Remember that a program needs a symbol as a plain int, and return that as a sentence."""
+        self.pinned[place] = pin.where
+        return f"{atom.origin} is compiled for each value, since {pin.where} needs it as a plain number"
 
 
 class SymbolicSizes:
