@@ -12,7 +12,7 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.errors import InputError, InvalidTrace
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
-from dovetail.prims.sizes import Atom, Relations, is_symbol, symbols_in
+from dovetail.prims.sizes import Atom, Real, Relations, is_symbol, symbols_in
 from dovetail.trace import printing
 from dovetail.trace.dispatch_record import DispatchRecord
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, no_value, proxies, tree_map
@@ -111,6 +111,14 @@ class Environment:
     def of_sizes(self, op: str, operands: tuple) -> Any:
         """Return what Python computes of sizes as a number of the program; None where it has to be known."""
         return None
+
+    def real_of(self, number: Any) -> Any:
+        """Return a number as a size, or as a Real of sizes, where the program computes it of these; as it is otherwise."""
+        return number
+
+    def rounded(self, real: Real) -> Any:
+        """Return a whole number that is computed of sizes, as a size."""
+        return real.pinned()
 
     def default_float(self) -> dtypes.DType:
         """Return the dtype of a Python float, and of a quotient of integers."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -83,11 +85,32 @@ ONE_PROGRAM = (
     "torch.tensor([[n, 1], [2, n + 1]])",
     "x * torch.tensor(n)",
     "torch.fft.irfft(torch.fft.rfft(x, dim=0), n=n, dim=0)",
+    "torch.arange(0, 1, 1 / n)",
+    "torch.arange(0, n, 0.5)",
+    "F.pdist(x)",
+    "torch.hann_window(n)",
+    "torch.kaiser_window(n, True, 5.0, dtype=torch.float64)",
+    "torch.fft.rfftfreq(n, 0.5)",
+    "torch.combinations(x[:, 0], 3)",
+    "torch.triu_indices(n, n, 1)",
+    "torch.tril_indices(n, n - 2, -1)",
+    "x.chunk(2)[-1]",
 )
 PINNING = (
-    "torch.arange(0, n, 0.5)",
     "x.chunk(n)[0]",
-    "F.pdist(x)",
+    "x * {4: 1, 5: 2}.get(n, 3)",
+    "x * sum(torch.arange(n).tolist())",
+    "x.unbind(0)[1]",
+    "F.affine_grid(torch.ones(1, 2, 3), (1, 1, n, 4), align_corners=False)",
+    "x.norm(p=n / 2)",
+    "torch.zeros(n, n).fill_diagonal_(1.0)",
+    "F.smooth_l1_loss(x, x + 1, beta=1 / n)",
+    "torch.fft.ifft(torch.fft.fft(x, dim=0), dim=0).real",
+    "torch.gradient(x, dim=0)[0]",
+    "torch.histc(x, n)",
+    "torch.histogram(x, 4, range=(-3.0, 3.0)).hist",
+    "torch.trapezoid(x, dx=1 / n, dim=0)",
+    "torch.vander(x[:, 0])",
 )
 CELL, LSTM = torch.nn.LSTMCell(4, 3), torch.nn.LSTM(4, 3, batch_first=True)
 QUICK = 6  # one of so many is tested without -m ""
@@ -114,6 +137,12 @@ def test_one_program_runs_every_size(expression):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert programs(expression) == 1
+
+
+def test_the_docs_name_the_operations_that_pin():
+    (published,) = re.findall(r"Operations known to pin.*?\.\n", (Path(__file__).parents[2] / "docs/dynamic_shapes.md").read_text(), re.DOTALL)
+    named = set(re.findall(r"(\w+)(?=[(`])", published))
+    assert named == {max(re.findall(r"\b(\w+)\(", each), key=sorted(named).__contains__) for each in PINNING if "{" not in each}
 
 
 @pytest.mark.parametrize("expression", shares(PINNING))

@@ -414,9 +414,14 @@ def test_15_a_guard_of_what_is_computed_of_a_size_and_a_handled_division():
     torch.testing.assert_close(torch.autograd.grad(compiled(leaf).sum(), leaf), torch.autograd.grad(halves(leaf).sum(), leaf))
 
 
-def test_15_a_float_of_a_size_that_an_operation_needs_compiles_for_each_length():
-    with pytest.warns(UserWarning, match=rf"args\[0\]\.shape\[0\] is compiled for each value, since {__file__}:\d+ needs it as a plain number"):
-        agrees(lambda x: torch.arange(0, 1, 1 / x.shape[0])[:, None] * x, [(R(n, 5),) for n in (12, 20, 10)])
+def test_15_numbers_from_one_size_to_another():
+    def ticks(x):
+        n = x.shape[0]
+        return torch.arange(0, 1, 1 / n), torch.arange(n / 3, -n, -0.25, dtype=torch.float64), torch.arange(n**0.5, n)
+
+    assert agrees(ticks, [(R(n, 5),) for n in (12, 20, 10, 49, 98, 103)]).cache_info().misses == 1  # 1 / (1 / 49) is more than 49
+    with pytest.raises(RuntimeError, match="upper bound and lower bound inconsistent"):
+        dovetail.jit(lambda x: torch.arange(0, -x.shape[0], 0.5), dynamic=True)(R(5))
 
 
 def test_15_the_length_of_a_tensor_pins_nothing():
@@ -548,7 +553,7 @@ def test_23_torchs_own_rules_give_the_sizes_of_operations_without_a_decompositio
 
 def test_23_an_operation_without_a_rule_for_sizes_is_right_and_pins():
     with pytest.warns(UserWarning, match="is compiled for each value, since"):
-        agrees(F.pdist, [(R(n, 4),) for n in (6, 9, 5)])
+        agrees(lambda x: F.affine_grid(torch.ones(1, 2, 3), (1, 1, x.shape[0], 4), align_corners=False), [(R(n, 4),) for n in (6, 9, 5)])
 
 
 # 25 to 27

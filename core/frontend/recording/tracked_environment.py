@@ -98,7 +98,7 @@ class TrackedEnvironment(TorchEnvironment):
                 return self.noted(number)
             if of_sizes:
                 if question.strip("_") in COMPARISONS and all([type(x) in (int, float) or x in self.reals for x in others]):
-                    return bool(self._rounded(question.strip("_"), (proxy, *others)))
+                    return bool(self.rounded(self._real(question.strip("_"), (proxy, *others))))
                 return host_numbers.meaning(question, self._pinned(proxy), tuple(map(self._pinned, others)))
         if self.session is None or self.parsing:
             return super().value(proxy, question, others)
@@ -149,15 +149,16 @@ class TrackedEnvironment(TorchEnvironment):
         if number.spec.kind != "int" or self.session is not None:
             self.reals[number] = self._real(line.kwargs["op"], line.args)
             return number
-        size = self._rounded(line.kwargs["op"], line.args)
+        size = self.rounded(self._real(line.kwargs["op"], line.args))
         return size if recorder.get().depth else symint(size)
 
     def _real(self, op: str, operands: Sequence[Any]) -> Real:
         return Real(op, tuple([self.reals[x] if type(x) is NumberProxy else x for x in operands]))
 
-    def _rounded(self, op: str, operands: Sequence[Any]) -> Any:
-        """Return a whole number that is computed of sizes, as a size."""
-        real = self._real(op, operands)
+    def real_of(self, number: Any) -> Any:
+        return self.reals.get(number, number) if type(number) is NumberProxy and self.session is None else number
+
+    def rounded(self, real: Real) -> Any:
         size, atom = relations_in(real).rounded(real)
         if atom is not None:
             atom.proxy = NumberProxy(atom.name, NumberSpec("int"))

@@ -14,12 +14,13 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.torch.binding.bridge import device_of, dtype_of
+from dovetail.langs.torch.binding.bridge import device_of, dtype_of, torch_device
+from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsymbol
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
 from dovetail.prims import Tag, TensorSpec, recorder
-from dovetail.prims.sizes import Size, index_of
+from dovetail.prims.sizes import Real, Size, index_of, is_symbolic
 from dovetail.prims.spec import prod
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
@@ -209,6 +210,10 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
     plain(layout, requires_grad, pin_memory)
     require(1 <= len(bounds) <= 3, "arange() takes an end, a start and an end, or these and a step, got {}", bounds, error=TypeError)
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    reals = tuple(map(recorder.get().environment.real_of, (start, end, step)))
+    of_sizes = not {Size, Real}.isdisjoint(map(type, reals)) and not {float, Real}.isdisjoint(map(type, reals))
+    if of_sizes and not any(map(is_proxy, reals)) and dtype_of(dtype).kind == "float":
+        return _steps(start, step, reals, dtype_of(dtype), device_of(device))
     for x in (start, end, step):
         if is_proxy(x):
             raise no_value(x)
@@ -226,6 +231,20 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
     kind = int if target.kind == "int" else float
     start, step = [x if type(x) is Size else kind(x) for x in (start, step)]
     return prims.iota(length=length, start=start, step=step, dtype=target, device=device_of(device))
+
+
+def _steps(start: Any, step: Any, reals: tuple, dtype: DType, device: Device) -> Tensor:
+    """Return start, start + step, ... before the end; `reals` has all three as numbers that are computed of sizes."""
+    first, end, by = reals
+    require(by != 0, "step must be nonzero")
+    length = recorder.get().environment.rounded(Real("ceil", (Real("truediv", (Real("sub", (end, first)), by)),)))
+    require(length >= 0, "upper bound and lower bound inconsistent with step sign: {} to {} by {}", first, end, by)
+    if not (is_proxy(start) or is_proxy(step)):
+        return prims.iota(length=length, start=start, step=step, dtype=dtype, device=device)
+    wide = dtypes.float64
+    index = prims.iota(length=length, start=0.0, step=1.0, dtype=wide, device=device)
+    start, step = [as_number(x, wide, device) for x in (start, step)]
+    return core.convert(core.add(core.mul(index, step), start), dtype)
 
 
 def ratio(a: Any, b: Any, dtype: DType, device: Device) -> Any:
@@ -325,6 +344,8 @@ def eye(n: int, m: int | None = None, *, dtype=None, layout=None, device=None, r
 
 def _triangle(row: int, col: int, offset: int, dtype: Any, device: Any, make: Any) -> Tensor:
     require(row >= 0 and col >= 0, "row and col must be non-negative, got {} and {}", row, col)
+    if is_symbolic((row, col, offset)):
+        return opaque(make, (row, col, offset), {"dtype": torch.int64 if dtype is None else dtype, "device": torch_device(device_of(device))})
     trace = recorder.get()
     with no_torch_function():
         indices = make(row, col, offset, dtype=torch.int64 if dtype is None else dtype)

@@ -174,7 +174,7 @@ def split_in(x: Tensor, size: int | Sequence[int], dim: int) -> tuple[Tensor, ..
         require(size >= 0, "split expects split_size be non-negative, but got split_size={}", size)
         require(size > 0 or n == 0, "split_size can only be 0 if dimension size is 0, but got dimension size of {}", n)
         count = max(ceildiv(n, size), 1) if size else 1
-        return _parts(x, dim, [min((i + 1) * size, n) for i in range(count)])
+        return _parts(x, dim, [*[(i + 1) * size for i in range(count - 1)], n])
     sizes = [index_of(s) for s in size]
     require(all([s >= 0 for s in sizes]), "split_with_sizes expects split_sizes have only non-negative entries, but got {}", sizes)
     message = "split_with_sizes expects split_sizes to sum exactly to {} (input tensor's size at dimension {}), but got split_sizes={}"

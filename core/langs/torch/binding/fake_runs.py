@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ from dovetail.errors import (
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
 from dovetail.langs.torch.binding.names import not_traced
 from dovetail.langs.torch.binding.shape_rules import has_sizes, meta_tensor, size_in, symbolic
+from dovetail.langs.torch.binding.symbol import FACTORIES
 from dovetail.prims import NumberSpec, TensorSpec
-from dovetail.prims.sizes import Size
+from dovetail.prims.sizes import Size, hint_of
 from dovetail.prims.spec import normal_strides
 from dovetail.torch_internals import FAKE_TENSOR_LOG, TorchDispatchMode, fake_tensor_mode, no_torch_function, shape_rules, storage_key
 from dovetail.trace import leaves, tree_map
@@ -89,11 +91,24 @@ def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> Fa
 
     Raises its errors as Dovetail's, of the same type.
     """
-    if has_sizes((args, kwargs)):
-        known = _run_on_sizes(run, func, args, kwargs)
-        if known is not None:
-            return known
-        args, kwargs = tree_map(_pinned, (args, kwargs))
+    if not has_sizes((args, kwargs)):
+        return _run_on_numbers(run, func, args, kwargs)
+    known = _run_on_sizes(run, func, args, kwargs)
+    if known is not None:
+        return known
+    try:
+        known = _run_on_numbers(run, func, *tree_map(partial(_with_ints, hint_of), (args, kwargs)))
+    except ValueDependent:
+        raise  # whatever the sizes are
+    except Exception:
+        tree_map(partial(_with_ints, int), (args, kwargs))  # pins them: the program may handle the error
+        raise
+    tree_map(partial(_with_ints, int), (args, kwargs))
+    return known
+
+
+def _run_on_numbers(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun:
+    """Run torch's rules on fake tensors of sizes that are plain ints."""
     quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
     try:
         with _fake_mode(), no_torch_function(), torch.no_grad():
@@ -109,6 +124,8 @@ def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> Fa
 def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun | None:
     """Run torch's rules on tensors of sizes that are known when the program runs; return None where a rule needs the numbers."""
     devices = {x.device for x in tensors_in((args, kwargs), TensorSpec)}
+    if not devices and func in FACTORIES:
+        devices, kwargs = {device_of(kwargs.get("device") or torch.get_default_device())}, {**kwargs, "device": "meta"}
     if len(devices) != 1:
         return None
     try:
@@ -118,12 +135,11 @@ def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> F
         return None
 
 
-def _pinned(x: Any) -> Any:
-    """Return an argument with plain ints for its sizes."""
+def _with_ints(of: Callable[[Any], int], x: Any) -> Any:
+    """Return an argument with what `of` returns for its sizes."""
     if isinstance(x, TensorSpec):
-        strides = None if x.strides is None else tuple(map(int, x.strides))
-        return replace(x, shape=tuple(map(int, x.shape)), strides=strides)
-    return int(x) if type(x) is Size else x
+        return replace(x, shape=tuple(map(of, x.shape)), strides=None if x.strides is None else tuple(map(of, x.strides)))
+    return of(x) if type(x) is Size else x
 
 
 def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict, device: Device | None = None) -> FakeRun:

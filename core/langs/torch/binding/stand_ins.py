@@ -18,8 +18,40 @@ def _ctc_loss(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tenso
 
 
 def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
-    count = math.comb(input.numel() + (r - 1 if with_replacement else 0), r)
+    n = input.numel() + (r - 1 if with_replacement else 0)
+    count = math.prod([n - i for i in range(r)]) // math.factorial(r)
     return input.new_empty((count, r) if r else (0,))
+
+
+def _pdist(input: torch.Tensor, p: float = 2.0) -> torch.Tensor:
+    n = input.shape[0] if input.ndim == 2 else 0
+    return torch.pdist(input, p) if type(n) is int else input.new_empty(n * (n - 1) // 2)
+
+
+def _of_length(function: Callable, length: Callable[[Any], Any]) -> Callable:
+    """Return a factory of tensors of `length(n)` elements, for an n that is not a number too."""
+
+    def like(n: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if type(n) is int or n < 0:
+            return function(n, *args, **kwargs)
+        return function(2, *args, **kwargs).new_empty(length(n))
+
+    return like
+
+
+def _triangle(function: Callable, count: Callable[[Any, Any, Any], Any]) -> Callable:
+    """Return a factory of the `count` positions in a triangle of a matrix, whose sizes need not be numbers."""
+    return lambda row, col, offset=0, **kwargs: function(2, 2, **kwargs).new_empty((2, count(row, col, offset)))
+
+
+def _below(row: Any, col: Any, offset: Any) -> Any:
+    """Return how many elements of a matrix lie on a diagonal or below it."""
+
+    def ramp(n: Any) -> Any:
+        """1 + 2 + ... + n"""
+        return n * (n + 1) // 2 if n > 0 else 0
+
+    return ramp(row + offset) - ramp(offset) - ramp(row + offset - col) + ramp(offset - col)
 
 
 def _istft(input: torch.Tensor, n_fft: int, hop_length: int | None = None, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -60,10 +92,18 @@ def _recurrent(function: Callable) -> Callable:
     return like
 
 
+_WINDOWS = ("bartlett", "blackman", "hamming", "hann", "kaiser")
+
 # torch callable -> a function that returns tensors like its results, where fake tensors do not work
 STAND_INS: dict[Any, Callable] = {
     resolve("torch.ctc_loss"): _ctc_loss,
     resolve("torch.combinations"): _combinations,
     resolve("torch.istft"): _istft,
+    torch.pdist: _pdist,
+    torch.tril_indices: _triangle(torch.tril_indices, _below),
+    torch.triu_indices: _triangle(torch.triu_indices, lambda row, col, offset: row * col - _below(row, col, offset - 1)),
+    **{getattr(torch, f"{name}_window"): _of_length(getattr(torch, f"{name}_window"), lambda n: n) for name in _WINDOWS},
+    torch.fft.fftfreq: _of_length(torch.fft.fftfreq, lambda n: n),
+    torch.fft.rfftfreq: _of_length(torch.fft.rfftfreq, lambda n: n // 2 + 1),
     **{function: _recurrent(function) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") if (function := resolve(f"torch.{name}")) is not None},
 }
