@@ -25,7 +25,7 @@ from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.sizes import Size, hint_of, relations_in
-from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, prims_of, release, sizes, to_callable, tree_map
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, release, sizes, to_callable, tree_map
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws as draws
 from dovetail.trace.printing import is_region as is_region
@@ -146,15 +146,17 @@ class _Wide:
     def _erring(self, line: BoundSymbol, fn: Callable, args: tuple, kwargs: dict, p: Proxy, x: Any) -> Any:
         """`x`, the value of p, off by as much as an executor may be."""
         narrow = TO_TORCH.get(p.spec.dtype) if isinstance(p, TensorProxy) else None
-        if self.noise is None or narrow not in WIDE or not isinstance(x, Tensor) or not SAME.isdisjoint(line.symbol.tags):
+        if self.noise is None or narrow is None or not isinstance(x, Tensor) or x.dtype not in _WIDE_TYPES or not SAME.isdisjoint(line.symbol.tags):
             return x
         epsilon = torch.finfo(narrow).eps
         unit = (torch.rand(x.shape, generator=self.noise, dtype=torch.float64) * 2 - 1).to(x.device)
         error = UNITS * epsilon * x.abs()
-        if line.symbol in SUMS:
-            error = error + torch.finfo(torch.float32).eps * _growth(line) * _partial_sums(fn, args, kwargs, x)
-        held = x.to(narrow).to(x.dtype) == x  # what the program holds as it is, it does not round
-        return torch.where(held | ~torch.isfinite(x), x, x + unit * error)
+        if narrow in WIDE:  # what the program holds as it is, it does not round
+            error = torch.where(x.to(narrow).to(x.dtype) == x, 0.0, error)
+        if line.symbol in SUMS and not _whole((args, kwargs)):
+            epsilon = min(epsilon, torch.finfo(torch.float32).eps)
+            error = error + epsilon * _growth(line) * _partial_sums(fn, args, kwargs, x)
+        return torch.where(torch.isfinite(x), x + unit * error, x)
 
 
 _WIDE_TYPES = set(WIDE.values())
@@ -175,6 +177,11 @@ def _growth(line: BoundSymbol) -> float:
     elif line.symbol is prims.sum:
         terms = terms / max(1, hint_of(line.out.spec.numel))
     return UNITS + max(1.0, float(terms)) ** 0.5 / 16
+
+
+def _whole(values: Any) -> bool:
+    """Whether tensors hold whole numbers, whose sums and products are exact in any order."""
+    return all([bool((x == x.round()).all()) for x in leaves(values) if isinstance(x, Tensor) and x.is_floating_point()])
 
 
 def _partial_sums(fn: Callable, args: tuple, kwargs: dict, x: Tensor) -> Tensor:

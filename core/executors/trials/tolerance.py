@@ -2,11 +2,13 @@
 
 A result agrees with the reference's when it is within the tolerances of `torch.testing`.  Beyond them it agrees all the same when it is no
 further from the result in twice the precision than rounding explains: than the reference's own result, and than results of the same
-program with other rounding, where those are at hand.
+program with other rounding, where those are at hand.  Then the absolute tolerance shrinks with the largest element of results below 1, such
+as gradients of a mean over many numbers: what cancellation leaves there, rounding explains.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -55,7 +57,7 @@ def differs(
     for i, (a, b) in enumerate(zip(ours, theirs)):
         wide = exacts[i] if len(exacts) == len(theirs) else None
         samples = [sample[i] for sample in others if len(sample) == len(theirs)]
-        if (message := _differs(a, b, wide, slack, samples, positions)) is not None:
+        if (message := _differs(a, b, wide, slack, samples, positions, scaled=bool(samples))) is not None:
             return message if len(theirs) == 1 else f"result {i}: {message}"
     return None
 
@@ -63,28 +65,47 @@ def differs(
 def agreement(got: Any, expected: Any) -> Agreement:
     """Return whether two results are within the tolerances, in few passes over their memory."""
     if not isinstance(got, Tensor) or not isinstance(expected, Tensor) or _kind(got) != _kind(expected):
-        return Agreement(differs(got, expected))
+        return Agreement(_differs(got, expected))
     if got.numel() == 0 or torch.equal(got, expected):
         return Agreement(None)
     if not got.is_floating_point() or got.dtype not in TOLERANCE:
-        return Agreement(differs(got, expected))
+        return Agreement(_differs(got, expected))
     got, expected = got.detach(), expected.detach()
     relative, absolute = TOLERANCE[got.dtype]
     a, b = (got.float(), expected.float()) if got.dtype in NARROW else (got, expected)
     off = torch.sub(a, b).abs_()
     largest, scale = float(off.max()), float(torch.stack(torch.aminmax(b)).abs().max())
+    if not math.isfinite(largest):  # which no tolerance allows
+        return Agreement(_differs(got, expected))
+    absolute = _absolute(absolute, scale, got.dtype)
     within = largest <= absolute or bool((off <= b.abs().mul_(relative).add_(absolute)).all())
-    if not within and (message := differs(got, expected)) is not None:
+    if not within and (message := _differs(got, expected)) is not None:
         return Agreement(message)
     ulp = torch.finfo(got.dtype).eps * scale
-    return Agreement(None, largest / ulp if ulp > 0 and largest < float("inf") else 0.0)
+    return Agreement(None, largest / ulp if ulp > 0 else 0.0)
+
+
+def _absolute(absolute: float, scale: float, dtype: torch.dtype) -> float:
+    """Return the absolute tolerance of a result whose largest element is `scale`; subnormal numbers may be 0."""
+    info = torch.finfo(dtype)
+    subnormal = info.smallest_normal * (info.eps if dtype is torch.float16 else 1.0)
+    return max(absolute * min(scale, 1.0), subnormal)
 
 
 def _kind(x: Tensor) -> tuple:
     return x.dtype, x.shape, x.device
 
 
-def _differs(got: Any, expected: Any, exact: Any, slack: float, rounded: Sequence[Any], positions: Tensor | None) -> str | None:
+def _differs(
+    got: Any,
+    expected: Any,
+    exact: Any = None,
+    slack: float = 1.0,
+    rounded: Sequence[Any] = (),
+    positions: Tensor | None = None,
+    *,
+    scaled: bool = True,
+) -> str | None:
     if not isinstance(expected, Tensor) or not isinstance(got, Tensor):
         same = type(got) is type(expected) and (got == expected or (got != got and expected != expected))
         return None if same or _explained_number(got, exact, rounded) else f"{got!r} in place of {expected!r}"
@@ -96,11 +117,15 @@ def _differs(got: Any, expected: Any, exact: Any, slack: float, rounded: Sequenc
     wide = torch.complex128 if got.is_complex() else torch.int64 if expected.dtype in (torch.int64, torch.int32) else torch.float64
     a, b = got.detach().to(wide), expected.detach().to(wide)
     relative, absolute = (slack * n for n in TOLERANCE.get(got.dtype, (0.0, 0.0)))
+    if scaled and relative:
+        absolute = _absolute(absolute, float(b.abs().nan_to_num(0.0, 0.0, 0.0).max()), got.dtype)
     off = ~torch.isclose(a, b, rtol=relative, atol=absolute, equal_nan=True) if wide is not torch.int64 else a != b
     if not bool(off.any()):
         return None
-    if isinstance(exact, Tensor) and exact.shape == got.shape and _explained(a, b, exact, off, rounded):
-        return None
+    if isinstance(exact, Tensor) and exact.shape == got.shape:
+        exact, *rounded = (_in_range(x, got.dtype) if isinstance(x, Tensor) else x for x in (exact, *rounded))
+        if _explained(a, b, exact, off, rounded):
+            return None
     return _figures(a, b, off, got, relative, absolute, positions)
 
 
@@ -126,6 +151,13 @@ def _explained(a: Tensor, b: Tensor, exact: Tensor, off: Tensor, rounded: Sequen
     count = -(-ours.numel() // NO_MORE)
     allowed = torch.stack([each.topk(count).values for each in theirs]).amax(0)
     return bool((ours.sort(descending=True).values[::NO_MORE] <= NO_WORSE * allowed).all())
+
+
+def _in_range(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `x` with infinities for what overflows in `dtype`."""
+    if not x.is_floating_point() or not dtype.is_floating_point:
+        return x
+    return torch.where(x.to(dtype).isinf(), x.sign() * torch.inf, x)
 
 
 def _errors(x: Tensor, exact: Tensor) -> Tensor:
