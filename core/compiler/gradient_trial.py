@@ -1,4 +1,8 @@
-"""Trials of grad rules: one operation, differentiated by an executor's rule and by the reference's."""
+"""Trials of grad rules: one operation, differentiated by an executor's rule and by the reference's.
+
+Each is compiled once, and run for several cotangents: random ones, the same number everywhere, laid out as the gradient of a sum is, and the
+first ones again, which show gradients that are kept from an earlier call and races.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +10,76 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dovetail.compiler.entry import compile_call
 from dovetail.executors import Executor, resolve_executors
-from dovetail.executors.trials.reference import widened
-from dovetail.executors.trials.tolerance import differs
+from dovetail.executors.trials.reference import UNITS, widened
+from dovetail.executors.trials.tolerance import agreement, differs
 from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, tree_map
+
+COTANGENTS = (0, None, 1, 0)  # seeds; None for one number everywhere
+SAMPLES = 4  # of gradients with other rounding, by which a difference is judged
 
 
 def gradients_differ(line: BoundSymbol, inputs: Mapping[Proxy, Any], ex: Executor, reference: Iterable[Executor]) -> str | None:
-    """Return how the gradients of `line` by `ex` differ from the reference's, for random cotangents; None where they agree."""
-    got, expected = _gradients(line, inputs, [ex]), _gradients(line, inputs, reference)
-    difference = differs(got, expected)
-    if difference is not None:
-        difference = differs(got, expected, _gradients(line, inputs, reference, wide=True))
-    return None if difference is None else f"in its gradients, {difference}"
+    """Return how the gradients of `line` by `ex` differ from the reference's, for several cotangents; None where they agree."""
+    own, theirs = _Gradients(line, inputs, [ex]), _Gradients(line, inputs, reference)
+    for seed in COTANGENTS:
+        got, expected = own(seed), theirs(seed)
+        if all([agreement(a, b).difference is None for a, b in zip(got, expected, strict=True)]):
+            continue
+        wide = _Gradients(line, inputs, reference, wide=True)
+        noise = torch.Generator().manual_seed(0)
+        rounded = [wide(seed, noise) for _ in range(SAMPLES)]
+        if (difference := differs(got, expected, wide(seed), rounded=rounded)) is not None:
+            return f"in its gradients, {difference}"
+    return None
 
 
-def _gradients(line: BoundSymbol, inputs: Mapping[Proxy, Any], executors: Iterable[Executor], *, wide: bool = False) -> list[Any]:
-    """Return the gradients of `line` with respect to its floating inputs; `wide` computes them in twice the precision."""
+class _Gradients:
+    """The gradients of a line with respect to its floating inputs, by some executors; `wide` computes them in twice the precision."""
 
-    def fn(*values: Any) -> Any:
-        env = dict(zip(inputs, values, strict=True))
-        args, kwargs = tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, (line.args, line.kwargs))
-        return line.symbol(*args, **kwargs)
+    def __init__(self, line: BoundSymbol, inputs: Mapping[Proxy, Any], executors: Iterable[Executor], *, wide: bool = False):
+        self.line, self.proxies, self.wide = line, list(inputs), wide
+        self.inputs = [_own(x, wide) if isinstance(x, Tensor) else x for x in inputs.values()]
+        self.epsilons = [torch.finfo(x.dtype).eps if isinstance(x, Tensor) and x.is_floating_point() else 0.0 for x in inputs.values()]
+        with torch.enable_grad():
+            self.entry = compile_call(self._line, tuple(self.inputs), {}, resolve_executors(executors), interpretation="native")
 
-    values = tuple([_own(x, wide) if isinstance(x, torch.Tensor) else x for x in inputs.values()])
-    with torch.enable_grad():
-        entry = compile_call(fn, values, {}, resolve_executors(executors), interpretation="native")
-        results = [x for x in leaves(entry.call(values, {})) if isinstance(x, torch.Tensor) and x.requires_grad]
-        generator = torch.Generator().manual_seed(0)
-        cotangents = [torch.randn(x.shape, generator=generator).to(x) for x in results]
-        differentiable = [x for x in values if isinstance(x, torch.Tensor) and x.requires_grad]
-        return list(torch.autograd.grad(results, differentiable, cotangents, allow_unused=True))
+    def _line(self, *values: Any) -> Any:
+        env = dict(zip(self.proxies, values, strict=True))
+        args, kwargs = tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, (self.line.args, self.line.kwargs))
+        return self.line.symbol(*args, **kwargs)
+
+    def __call__(self, seed: int | None, noise: torch.Generator | None = None) -> list[Any]:
+        """Return the gradients for one choice of cotangents; with `noise`, of inputs and cotangents that are rounded otherwise."""
+        values, epsilon = self.inputs, max(self.epsilons, default=0.0)
+        if noise is not None:
+            values = [_rounded(x, eps, noise) if eps else x for x, eps in zip(values, self.epsilons)]
+        with torch.enable_grad():
+            results = [x for x in leaves(self.entry.call(tuple(values), {})) if isinstance(x, Tensor) and x.requires_grad]
+            cotangents = _cotangents(results, seed)
+            if noise is not None:
+                cotangents = [_rounded(g, epsilon, noise) for g in cotangents]
+            differentiable = [x for x in values if isinstance(x, Tensor) and x.requires_grad]
+            return list(torch.autograd.grad(results, differentiable, cotangents, allow_unused=True))
 
 
-def _own(x: torch.Tensor, wide: bool) -> torch.Tensor:
+def _cotangents(results: Iterable[Tensor], seed: int | None) -> list[Tensor]:
+    if seed is None:
+        return [torch.full((), 0.75).to(x).expand(x.shape) for x in results]
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(x.shape, generator=generator).to(x) for x in results]
+
+
+def _own(x: Tensor, wide: bool) -> Tensor:
     """Return a copy of `x` that requires grad if it can."""
-    copy = widened(x.detach()).clone() if wide else x.detach().clone()
-    return copy.requires_grad_(copy.is_floating_point())
+    copy = widened(x.detach()) if wide else x.detach()
+    return copy.clone().requires_grad_(copy.is_floating_point())
+
+
+def _rounded(x: Tensor, epsilon: float, noise: torch.Generator) -> Tensor:
+    """Return `x` with an error of a few units in the last place, as an input of its own."""
+    unit = (torch.rand(x.shape, generator=noise, dtype=torch.float64) * 2 - 1).to(x)
+    return (x.detach() * (1 + UNITS * epsilon * unit)).requires_grad_(x.requires_grad)
