@@ -7,6 +7,7 @@ import torch
 import torch.distributed._functional_collectives as functional
 from eager_versions import OLDEST
 from torch import Tensor, distributed
+from torch.distributed.device_mesh import init_device_mesh
 
 import dovetail
 from dovetail.prims import SYMBOLS, Tag, TensorSpec
@@ -92,7 +93,15 @@ def columns(x: Tensor) -> Tensor:
     )
 
 
-CALLS = (in_place, asynchronous, scattered, from_one, exchanged, repeated, functionals, columns)
+def listed(x: Tensor) -> Tensor:
+    parts = [torch.empty_like(x) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(parts, x * (distributed.get_rank() + 1))
+    numbers = [torch.empty((), dtype=x.dtype) for _ in parts]
+    distributed.all_gather(numbers, x.sum(), async_op=True).wait()
+    return torch.stack([part * number for part, number in zip(parts, numbers, strict=True)])
+
+
+CALLS = (in_place, asynchronous, scattered, from_one, exchanged, repeated, functionals, columns, listed)
 
 
 def as_in_eager() -> list[int]:
@@ -113,6 +122,15 @@ def as_in_eager() -> list[int]:
     return counts
 
 
+def in_groups() -> list[float]:
+    """Sum over a group that is a mesh, one dimension of a mesh, and a list of ranks."""
+    ranks = distributed.get_world_size()
+    sums = []
+    for group in (init_device_mesh("cpu", (ranks,)), (init_device_mesh("cpu", (1, ranks)), 1), list(range(ranks))):
+        sums.append(dovetail.jit(lambda x, group=group: functional.all_reduce(x, "sum", group) * 2)(torch.ones(())).item())
+    return sums
+
+
 def printed() -> str:
     fast = dovetail.jit(in_place)
     fast(torch.ones(4))
@@ -124,13 +142,18 @@ def refused() -> list[str]:
         distributed.barrier()
         return x
 
-    def listed(x: Tensor) -> Tensor:
-        parts = [torch.empty_like(x), torch.empty_like(x)]
+    def scattered(x: Tensor) -> Tensor:
+        part = torch.empty_like(x)
+        distributed.reduce_scatter(part, [x, x])
+        return part
+
+    def uneven(x: Tensor) -> Tensor:
+        parts = [torch.empty_like(x), torch.empty(1)]
         distributed.all_gather(parts, x)
         return parts[0]
 
     sentences = []
-    for call in (barrier, listed):
+    for call in (barrier, scattered, uneven):
         try:
             dovetail.jit(call)(torch.ones(2))
         except dovetail.DovetailError as error:
@@ -153,6 +176,10 @@ def test_calls_in_a_compiled_function_are_those_of_eager_on_four_ranks(four: Ran
     assert len(set(map(tuple, four.run(as_in_eager)))) == 1
 
 
+def test_a_group_is_a_mesh_or_its_ranks(two: Ranks) -> None:
+    assert two.run(in_groups) == [[4.0] * 3] * 2
+
+
 def test_a_program_names_the_group_and_its_ranks(two: Ranks) -> None:
     for program in two.run(printed):
         assert "dist.all_reduce(t2, op='sum', group='world', ranks=2)" in program
@@ -160,7 +187,8 @@ def test_a_program_names_the_group_and_its_ranks(two: Ranks) -> None:
 
 
 def test_what_is_not_the_same_on_all_ranks_is_refused(two: Ranks) -> None:
-    barrier, listed = two.run(refused)[0]
+    barrier, scattered, uneven = two.run(refused)[0]
 
     assert "call it outside the compiled function" in barrier
-    assert "use all_gather_into_tensor" in listed
+    assert "use reduce_scatter_tensor" in scattered
+    assert "all_gather is traced for tensors of one shape: expected [(2,), (2,)] for the results, got [(2,), (1,)]" in uneven

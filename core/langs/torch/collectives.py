@@ -43,12 +43,23 @@ class TracedWork:
 def _group(group: Any) -> dict[str, Any]:
     """Return the keywords that name a group, which the prologue of the program guards."""
     recorder.get().environment.read.add("process_group")
-    if isinstance(group, str):
-        group = RESOLVE_GROUP.value(group)
-    name = group_name(group)
+    name = group_name(_resolved(group))
     ranks = distributed.get_world_size(process_group(name))
     require(ranks > 0, "this process is no rank of the process group {!r}", name)
     return {"group": name, "ranks": ranks}
+
+
+def _resolved(group: Any) -> Any:
+    """Return the process group that a functional collective was passed: by itself, by name, as a device mesh, or by its ranks."""
+    if isinstance(group, str):
+        return RESOLVE_GROUP.value(group)
+    mesh, *dim = group if isinstance(group, tuple) else (group,)
+    if hasattr(mesh, "get_group"):
+        return mesh.get_group(*dim)
+    if isinstance(group, list):
+        require(group == list(range(distributed.get_world_size())), "ranks {} as a group are not traced; pass the process group", group)
+        return None
+    return group
 
 
 def _rank(group: Any, rank: int | None, group_rank: int | None) -> int:
@@ -95,6 +106,18 @@ def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_o
     """Copy a tensor from one rank to all, in place."""
     kwargs = {"src": _rank(group, src, group_src), "rank": distributed.get_rank(group), **_group(group)}
     return _in_place(tensor, lambda x: collectives.broadcast(x, **kwargs), tensor, async_op)
+
+
+@torchquery("torch.distributed.all_gather")
+def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
+    """Gather the tensors of all ranks into a list."""
+    kwargs = _group(group)
+    expected, got = [tensor.spec.shape] * kwargs["ranks"], [x.spec.shape for x in tensor_list]
+    require(got == expected, "all_gather is traced for tensors of one shape: expected {} for the results, got {}", expected, got)
+    gathered = collectives.wait(collectives.all_gather(prims.detach(_contiguous(_rows(tensor))), **kwargs))
+    for target, part in zip(tensor_list, torch.chunk(gathered, kwargs["ranks"], 0), strict=True):
+        _write(target, part)
+    return TracedWork() if async_op else None
 
 
 @torchquery("torch.distributed.all_gather_into_tensor")
@@ -234,7 +257,7 @@ _UNTRACED = (
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "new_group", "init_process_group"),
     *("destroy_process_group", "send_object_list", "recv_object_list"),
 )
-_LISTS = "it takes lists of tensors; use all_gather_into_tensor, reduce_scatter_tensor or all_to_all_single"
+_LISTS = "it takes lists of tensors; use reduce_scatter_tensor or all_to_all_single"
 if distributed.is_available():
     REFUSED.update({fn: _POINT_TO_POINT for name in _UNTRACED if (fn := getattr(distributed, name, None)) is not None})
-    REFUSED.update({getattr(distributed, name): _LISTS for name in ("all_gather", "reduce_scatter", "all_to_all")})
+    REFUSED.update({getattr(distributed, name): _LISTS for name in ("reduce_scatter", "all_to_all")})
