@@ -223,7 +223,19 @@ def written(x):
     return w.detach() * 2 if w.sum() > 0 else w.detach()
 
 
-@pytest.mark.parametrize("program", [learned, attacked, weighted, written])
+def cleared(x):
+    w = torch.ones(4, requires_grad=True)
+    if x.sum() > 0:
+        w.grad = x * 2
+    (w * w * x).sum().backward()
+    g = w.grad
+    if g[0] > 0:
+        w.grad = None
+    (w * x).sum().backward()
+    return g, w.grad
+
+
+@pytest.mark.parametrize("program", [learned, attacked, weighted, written, cleared])
 def test_12_leaves_that_the_program_creates(program):
     fn = compiled(program)
     for x in INPUTS:

@@ -229,6 +229,26 @@ def test_a_hook_that_comes_or_goes_compiles_again():
     assert w.grad.tolist() == [1, 1, 1]
 
 
+def test_a_gradient_that_is_deleted_is_gone():
+    def step(x, v, w):
+        u = torch.ones(3, requires_grad=True)
+        for loss in ((v * w * x * u).sum(), (v * v * u * u).sum()):
+            loss.backward()
+            g = w.grad, u.grad
+            v.grad = u.grad = None
+        del w.grad
+        return *g, v.grad, w.grad, u.grad
+
+    compiled = dovetail.jit(step)
+    for scale in (1.0, 2.0):
+        v, w = (torch.full((3,), scale * i, requires_grad=True) for i in (1, 2))
+        torch.testing.assert_close(compiled(torch.ones(3), v, w)[:2], (torch.full((3,), scale), 2 * v.detach() ** 2))
+        assert v.grad is w.grad is None
+    assert compiled.cache_info() == (1, 1, 1)
+    with pytest.raises(AttributeError, match="missing"):
+        dovetail.jit(lambda w: delattr(w, "missing"))(w)
+
+
 def test_one_tensor_passed_for_two_gets_the_sum_of_gradients():
     def step(v, w):
         (v * w).sum().backward()

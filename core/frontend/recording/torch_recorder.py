@@ -318,7 +318,7 @@ class TorchRecorder(CallHooks):
         return getattr(owner, name) if replaced is NULL else replaced
 
     def store_attr(self, tracker: Tracker, owner: Any, name: str, value: Any) -> bool:
-        if name == "grad" and owner in self.real:
+        if name == "grad" and (owner in self.real or owner in self.autograd.leaves):
             self.autograd.set_grad(tracker, owner, None if value is DELETED else value)
             return True
         if name == "requires_grad" and type(value) is bool:

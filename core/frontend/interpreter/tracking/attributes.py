@@ -249,7 +249,11 @@ class Attributes:
                 self.annotations.pop(id(owner), None)
 
     def delete_native(self, owner: Any, name: str) -> None:
-        if isinstance(owner, ModuleType):
+        if self.recorder.is_tensor(owner):
+            self.load_attr(owner, name)
+            if not self.recorder.store_attr(self, owner, name, DELETED):
+                self.effects.set(owner, name, DELETED)
+        elif isinstance(owner, ModuleType):
             self.effects.set(vars(owner), name, DELETED, "item")
         elif self.is_outside(owner) and type(lookup(type(owner), name)) is not property:
             self.load_attr(owner, name)
