@@ -41,6 +41,7 @@ class Nest:
         self.lanes = 1
         self.scopes: list[Scope] = [Scope({})]
         self.levels: dict[Axis, int] = {}
+        self.expr_levels: list[dict[Expr, int]] = [{}]  # for each scope, what `level` has returned in it
         self.slots: dict[str, Value] = {}
         self.cached: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
         self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
@@ -57,9 +58,11 @@ class Nest:
         """Enter a loop."""
         self.levels.update(dict.fromkeys(indices, len(self.scopes)))
         self.scopes.append(Scope(indices, mask))
+        self.expr_levels.append({})
 
     def leave(self) -> None:
         """Leave a loop."""
+        self.expr_levels.pop()
         for axis in self.scopes.pop().indices:
             del self.levels[axis]
 
@@ -70,7 +73,11 @@ class Nest:
 
     def level(self, expr: Expr) -> int:
         """Return the scope that an expression is computed in; beyond the innermost where its loop has not begun."""
-        return max([self.level_of(atom) for atom in expr.atoms], default=0) or int(bool(expr.row_results))
+        known = self.expr_levels[-1]
+        level = known.get(expr)
+        if level is None:
+            level = known[expr] = max([self.level_of(atom) for atom in expr.atoms], default=0) or int(bool(expr.row_results))
+        return level
 
     def level_of(self, atom: Atom) -> int:
         return self.levels.get(self.axis_of[atom], len(self.scopes))

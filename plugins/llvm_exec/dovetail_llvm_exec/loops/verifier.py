@@ -65,7 +65,8 @@ def _verify_group(group: Group, of: Mapping[Buffer, Node], complete: set[Buffer]
     every = {item.expr.data for item in group.items if item.kind == "result"}
     for item in group.items:
         roots = _roots(item)
-        stray = {a for e in walk(roots) for a in e.atoms} - atoms
+        under = walk(roots)
+        stray = {a for e in under for a in e.atoms} - atoms
         require(not stray, "loop nest {} computes with {}, which it does not count", group.index, stray)
         waits = frozenset().union(*(e.row_results for e in roots)) if item.kind != "result" else _waits(item.expr.data)
         require(waits <= (known if item.kind == "result" else every), "loop nest {} reads a result that it does not know", group.index)
@@ -76,7 +77,7 @@ def _verify_group(group: Group, of: Mapping[Buffer, Node], complete: set[Buffer]
             _verify_write(group, item, atoms - columns)
         if group.wide and item.kind == "store" and waits:
             require(item.expr.atoms.isdisjoint(columns), "loop nest {} reads results of rows that other units have a part of", group.index)
-        for load in (e for e in walk(roots) if e.op == "load"):
+        for load in (e for e in under if e.op == "load"):
             buffer, form = load.data
             require(buffer in complete, "loop nest {} reads {}, which is not complete then", group.index, named(buffer))
             if not load.args and hint_of(group.numel):  # an empty one reads nothing

@@ -111,15 +111,17 @@ def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below:
     """List everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look."""
     visited: set[Expr] = set()
     order: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(e, False) for e in reversed(roots)]
-    while stack:
-        expr, done = stack.pop()
-        if done:
-            order.append(expr)
-            continue
-        if expr in visited or (inside is not None and not inside(expr)):
-            continue
-        visited.add(expr)
-        stack.append((expr, True))
-        stack += [(p, False) for p in reversed(below(expr))]
+    path: list[Expr] = []
+    pending = [iter(roots)]
+    while pending:
+        for expr in pending[-1]:
+            if expr not in visited and (inside is None or inside(expr)):
+                visited.add(expr)
+                path.append(expr)
+                pending.append(iter(below(expr)))
+                break
+        else:
+            pending.pop()
+            if path:
+                order.append(path.pop())
     return order
