@@ -6,16 +6,18 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.devices import device as named
 from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, OperatorExecutor, Trace
 from dovetail.extend.advanced import Executor
+from dovetail.langs.torch.binding.fake_runs import without_fakes
 from dovetail_conformance.case import MOST, Case
 from dovetail_conformance.one_rank import case_of
 from dovetail_conformance.plan import Task, collectives, described, opinfos
 from dovetail_conformance.program import program_of
-from dovetail_conformance.subject import Subject, every
+from dovetail_conformance.subject import KINDS, Subject, absent, every
 from dovetail_conformance.twins import is_in_place
 
 PROGRAMS = 8  # samples of an operation that are recorded, each with its arguments passed in another way
@@ -48,8 +50,11 @@ def has_room(subject: Subject, task: Task) -> bool:
             return _starts(subject, task.operation, task.dtype)
     if rows is None or subject.declared.get("family"):
         return True
+    device = _recorded_on(subject, task.device)
+    if _by_table(subject.executor) and not rows.keys() & _parts(subject.executor, task.operation, _alike(task.operation, task.dtype), device):
+        return False
     with subject.configured():
-        return _is_offered(subject, rows, task, task.dtype)
+        return _is_offered(subject, rows, task, task.dtype, device)
 
 
 def _starts(subject: Subject, operation: str, dtype: DType) -> bool:
@@ -58,13 +63,28 @@ def _starts(subject: Subject, operation: str, dtype: DType) -> bool:
     return any([line.symbol.module == "dist" and _takes(subject.executor, line) for line in lines])
 
 
-def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType) -> bool:
+def _recorded_on(subject: Subject, kind: str) -> Device:
+    """Return the device whose lines tell: the CPU for one that is not here, which runs nothing, or that the executor does not declare."""
+    declared = subject.declared["devices"]
+    return named("cpu" if (absent(subject, kind) and "cpu" in (declared or KINDS)) or kind not in (declared or (kind,)) else kind)
+
+
+def _alike(operation: str, dtype: DType) -> DType:
+    """Return the dtype with which an operation decomposes to much the same: one for all inexact dtypes, one for all others."""
+    accepted, usual = described()[operation].dtypes, dtypes.float32 if dtype.inexact else dtypes.int64
+    return usual if usual in accepted else dtype
+
+
+@cache
+def _parts(ex: Executor, operation: str, dtype: DType, device: Device) -> frozenset[str]:
+    """Return the ids of the operations in the recorded programs; of a prim, which is its only line, none."""
+    return frozenset() if described()[operation].symbol.is_prim else frozenset(line.symbol.id for line in offered(ex, operation, dtype, device))
+
+
+def _is_offered(subject: Subject, rows: dict[str, Any], task: Task, dtype: DType, device: Device) -> bool:
     """Return whether recorded programs of the operation have a line that the executor takes."""
-    if described()[task.operation].symbol.is_prim and _by_table(subject.executor):
-        return False  # the operation is its only line, and the declaration does not list it
-    device = named(task.device if task.device in (subject.declared["devices"] or (task.device,)) else "cpu")
-    first = described()[task.operation].dtypes[0]
-    if not any(line.symbol.id in rows or _takes(subject.executor, line) for line in offered(subject.executor, task.operation, first, device)):
+    usual = offered(subject.executor, task.operation, _alike(task.operation, dtype), device)
+    if not any(line.symbol.id in rows or _takes(subject.executor, line) for line in usual):
         return False
     return any(_takes(subject.executor, line) for line in offered(subject.executor, task.operation, dtype, device))
 
@@ -116,7 +136,8 @@ def recorded(operation: str, dtype: DType, device: Device) -> tuple[Trace, ...]:
     traces = []
     for case in programs.values():
         try:
-            traces.append(case.specs(device))
+            with without_fakes():
+                traces.append(case.specs(device))
         except Exception:  # the operation is refused before dispatch, or needs values
             continue
     return tuple(traces)

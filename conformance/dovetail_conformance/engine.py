@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import perf_counter
 
-import torch
-
 from dovetail.devices import device as named
 from dovetail.dtypes import DType
 from dovetail_conformance import claims
@@ -24,7 +22,7 @@ from dovetail_conformance.processes import processes
 from dovetail_conformance.programs import PROGRAMS
 from dovetail_conformance.random_programs import random_programs
 from dovetail_conformance.report import Row
-from dovetail_conformance.subject import Subject
+from dovetail_conformance.subject import Subject, absent
 
 Doing = Callable[[str], None]  # called with the check that is about to run
 
@@ -88,7 +86,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
                 outcome = expected_failure(outcome, directive.reason)
             yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
 
-    if (isinstance(cell, CollectiveCell) or not _declared(cell)) and not has_room(subject, task):
+    if (isinstance(cell, CollectiveCell) or not _declared(cell)) and (missing or not has_room(subject, task)):
         if has_samples(task.operation, dtype) and wanted.check("claims"):
             nothing = Outcome("not-run", missing) if missing else Outcome("not-claimed", f"does not implement {task.operation}")
             yield from row("claims", lambda: nothing)
@@ -147,15 +145,6 @@ def _declared(cell: Cell) -> bool:
 def _may_claim(cell: Cell) -> bool:
     """Return whether the executor may run the operation: its declaration lists it, or has a function for a family of operations."""
     return bool(cell.subject.declared.get("family")) or _declared(cell)
-
-
-def absent(subject: Subject, kind: str) -> str:
-    """Return why nothing can run on this kind of device; empty where something can."""
-    if subject.available is not True:
-        return f"{subject.name} is not available here: {subject.available}"
-    if kind == "cuda" and not torch.cuda.is_available():
-        return "there is no CUDA device here"
-    return ""
 
 
 def guarded(run: Callable[[], Outcome | None]) -> Outcome | None:

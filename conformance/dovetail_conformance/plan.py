@@ -125,8 +125,12 @@ class Wanted:
 def is_new(operation: str, check: str) -> bool:
     """Return whether a case came with this minor version of the suite: until the next one it is reported, and fails no run."""
     since = [each.since for each in (opinfos().get(operation), *CHECKS) if each is not None and (not isinstance(each, Check) or each.name == check)]
-    now = Version(environment.suite_version()).release[:2]
-    return any(version != FIRST and Version(version).release[:2] == now for version in since)
+    return any(version != FIRST and _minor(version) == _minor(environment.suite_version()) for version in since)
+
+
+@cache
+def _minor(version: str) -> tuple[int, ...]:
+    return Version(version).release[:2]
 
 
 def mustpass(level: str = "core") -> set[tuple[str, str, str]]:

@@ -16,13 +16,13 @@ from importlib_metadata import entry_points
 
 from dovetail.extend.advanced import Executor
 from dovetail_conformance import environment
-from dovetail_conformance.engine import absent, rows_of
+from dovetail_conformance.engine import rows_of
 from dovetail_conformance.expectations import Expectation, accepted, applicable, applied, expectations_of, lock_of, locked, stale, write_lock
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, described, opinfos, tasks
 from dovetail_conformance.pool import Done, Pool
 from dovetail_conformance.report import Report, Row
-from dovetail_conformance.subject import Subject
+from dovetail_conformance.subject import Subject, absent
 
 GROUP = "dovetail.opinfos"  # entry points of modules that append to OPINFOS
 CLAIM_ONLY = ("refusals", "checkers", "errors", "declaration")  # checks that count verdicts, not samples that ran

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from dovetail import use
 from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, FusionExecutor, Trace
@@ -139,6 +141,15 @@ class Subject:
 
 
 KINDS = ("cpu", "cuda")
+
+
+def absent(subject: Subject, kind: str) -> str:
+    """Return why nothing can run on this kind of device; empty where something can."""
+    if subject.available is not True:
+        return f"{subject.name} is not available here: {subject.available}"
+    if kind == "cuda" and not torch.cuda.is_available():
+        return "there is no CUDA device here"
+    return ""
 
 
 def every(lines: Iterable[BoundSymbol], whole: bool) -> list[BoundSymbol]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -86,11 +88,28 @@ class _EffectObserver(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
+class _VersionObserver:
+    """Records the same of real tensors on the CPU from their versions and the generator: a dispatch mode imports torch's compiler."""
+
+    def __init__(self, arguments: list[torch.Tensor]):
+        self.arguments, self.written, self.random = arguments, set[int](), False
+
+    def __enter__(self) -> _VersionObserver:
+        self.versions, self.state = [x._version for x in self.arguments], torch.get_rng_state()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.written = {i for i, (x, version) in enumerate(zip(self.arguments, self.versions)) if x._version != version}
+        self.random = not torch.equal(self.state, torch.get_rng_state())
+
+
 def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun:
     """Call `run`, which is `func` in one of its modes, on fake tensors with the specs in its arguments.
 
     Raises its errors as Dovetail's, of the same type.
     """
+    if _WITHOUT_FAKES.get() and (known := _run_without_fakes(run, func, args, kwargs)) is not None:
+        return known
     if not has_sizes((args, kwargs)):
         return _run_on_numbers(run, func, args, kwargs)
     known = _run_on_sizes(run, func, args, kwargs)
@@ -121,6 +140,42 @@ def _run_on_numbers(run: Callable, func: Callable, args: tuple, kwargs: dict) ->
         _log.disabled = quiet
 
 
+_WITHOUT_FAKES: ContextVar[bool] = ContextVar("without_fakes", default=False)
+
+
+@contextmanager
+def without_fakes() -> Iterator[None]:
+    """Run opaque calls on real tensors while open, where that gives a result: fake tensors import torch's compiler, which takes a second.
+
+    Which arguments are written and whether numbers are drawn is known on the CPU alone, whose random state is put back.
+    """
+    token, state = _WITHOUT_FAKES.set(True), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        _WITHOUT_FAKES.reset(token)
+        torch.set_rng_state(state)
+
+
+def _run_without_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun | None:
+    """Run a callable on real tensors, or on tensors of the meta device where their values do not fit; return None where neither works."""
+    devices = {x.device for x in tensors_in((args, kwargs), TensorSpec)}
+    for device in (None, *devices) if len(devices) == 1 else (None,):
+        try:
+            with no_torch_function(), torch.no_grad():
+                return _observe(run, func, args, kwargs, device, make=_real, observer=_VersionObserver)
+        except Exception:  # the call itself may be at fault, which a run on fake tensors reports
+            continue
+    return None
+
+
+def _real(spec: TensorSpec) -> torch.Tensor:
+    """Return a tensor with this spec: zeros, which are valid positions, or positive numbers of which no matrix is singular."""
+    span = 1 + sum([step * (size - 1) for step, size in zip(spec.steps, spec.shape)]) if 0 not in spec.shape else 0
+    values = torch.rand(span, generator=torch.Generator().manual_seed(1)) if spec.dtype.inexact else torch.zeros(span)
+    return values.to(TO_TORCH[spec.dtype]).to(torch_device(spec.device)).as_strided(spec.shape, spec.steps)
+
+
 def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun | None:
     """Run torch's rules on tensors of sizes that are known when the program runs; return None where a rule needs the numbers."""
     devices = {x.device for x in tensors_in((args, kwargs), TensorSpec)}
@@ -142,8 +197,20 @@ def _with_ints(of: Callable[[Any], int], x: Any) -> Any:
     return of(x) if type(x) is Size else x
 
 
-def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict, device: Device | None = None) -> FakeRun:
-    """Run a callable, on tensors of the meta device that stand for tensors on `device` where there is one."""
+def _empty(spec: TensorSpec) -> torch.Tensor:
+    return torch.empty_strided(spec.shape, spec.steps, dtype=TO_TORCH[spec.dtype], device=torch_device(spec.device))
+
+
+def _observe(
+    run: Callable,
+    func: Callable,
+    args: tuple,
+    kwargs: dict,
+    device: Device | None = None,
+    make: Callable[[TensorSpec], torch.Tensor] = _empty,
+    observer: Callable[[list[torch.Tensor]], Any] = _EffectObserver,
+) -> FakeRun:
+    """Run a callable on tensors from `make`, or on tensors of the meta device that stand for tensors on `device` where there is one."""
     fakes: list[torch.Tensor] = []
 
     def fake(x: Any) -> Any:
@@ -152,13 +219,11 @@ def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict, device: D
             raise ValueDependent(str(why))
         if not isinstance(x, TensorSpec):
             return symbolic(x) if type(x) is Size else x
-        fakes.append(
-            meta_tensor(x) if device is not None else torch.empty_strided(x.shape, x.steps, dtype=TO_TORCH[x.dtype], device=torch_device(x.device))
-        )
+        fakes.append(meta_tensor(x) if device is not None else make(x))
         return fakes[-1]
 
     args, kwargs = tree_map(fake, (args, kwargs))
-    with _EffectObserver(fakes) as observer:
+    with observer(fakes) as effects:
         result = run(*args, **kwargs)
     storages = {storage_key(x) for x in fakes}
     aliased = lazy = False
@@ -167,7 +232,7 @@ def _observe(run: Callable, func: Callable, args: tuple, kwargs: dict, device: D
             raise not_traced(func, "it returns a tensor that is not strided; call it outside the compiled function")
         aliased, lazy = aliased or storage_key(x) in storages, lazy or x.is_conj() or x.is_neg()
         storages.add(storage_key(x))
-    return FakeRun(result, {id(x): i for i, x in enumerate(fakes)}, fakes, observer.random, tuple(sorted(observer.written)), aliased, lazy, device)
+    return FakeRun(result, {id(x): i for i, x in enumerate(fakes)}, fakes, effects.random, tuple(sorted(effects.written)), aliased, lazy, device)
 
 
 @functools.cache
