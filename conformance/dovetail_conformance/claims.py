@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -28,6 +29,7 @@ NOTHING_TO_RUN = "the programs that ran have no line to run: they return their i
 OFTEN, SELDOM = 1100, 3  # times that one line is offered, with the first dtype and with the others
 KEPT = 12  # times that a sample is offered while it is watched whether lines stay alive
 YEARS = 20 * 365 * 86_400.0  # seconds by which the clock is put forward
+SURVIVORS = 1 if sys.version_info < (3, 14) else None  # the generation of what a collection of the youngest leaves; None for all
 OFFERED = 6  # cases whose lines a checker is offered
 
 
@@ -207,8 +209,7 @@ def _keeps(cell: Cell) -> bool:
     case = next(case for case in cell.cases if any(cell.subject.names(line.symbol.id) for line in lines_of(cell, case)))
 
     def alive() -> int:
-        gc.collect()
-        return sum(issubclass(type(each), Proxy) for each in gc.get_objects())
+        return sum(issubclass(type(each), Proxy) for each in gc.get_objects(SURVIVORS))
 
     def offer() -> None:
         for line in lines_of(cell, case):
@@ -216,9 +217,17 @@ def _keeps(cell: Cell) -> bool:
                 _verdict(cell, line)
 
     offer()
+    collects = gc.isenabled()
+    gc.collect(1)
     before = alive()
-    for _ in range(KEPT):
-        offer()
+    gc.disable()  # so that all that the offers make is young
+    try:
+        for _ in range(KEPT):
+            offer()
+    finally:
+        if collects:
+            gc.enable()
+    gc.collect(0)
     return alive() - before >= KEPT
 
 

@@ -5,6 +5,7 @@ It reads a line of JSON for each task and answers with lines of JSON: what it is
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -39,6 +40,7 @@ def serve(setup: dict[str, Any], answers: TextIO) -> None:
     subject, level = Subject.of(setup["executor"], setup["expectations"]), LEVELS[setup["level"]]
     wanted = Wanted(**{k: v and tuple(v) for k, v in setup["wanted"].items()})
     opinfos()
+    gc.freeze()  # collections, of which some checks make many, leave out what was imported
     say(ready=True)
     for line in sys.stdin:
         for row in rows_of(task_of(json.loads(line)), subject, level, wanted, setup["seed"], lambda check: say(doing=check)):
