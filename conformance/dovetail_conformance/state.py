@@ -9,6 +9,7 @@ import gc
 import locale
 import logging
 import math
+import operator
 import os
 import random
 import signal
@@ -196,6 +197,8 @@ class Snapshot:
             yield "NumPy's random state"
         for place, names in self.names.items():
             now = vars(PLACES[place])
+            if len(now) == len(names) and all(map(operator.is_, now.values(), names.values())):
+                continue
             for name in names.keys() & now.keys():
                 if now[name] is not names[name] and _counts(name, names[name], now[name]):
                     yield f"{place}.{name}"
