@@ -71,9 +71,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Any:
-    """Fail a test that leaves a mode of torch changed, and change it back: tests after it would fail in its place."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+    """Fail a test that leaves a mode of torch changed, and change it back: tests after it would fail in its place.
+
+    What is alive after the last test of a file is left out of collections of garbage, too.
+    """
     result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
     left = {read.__name__: read() for read, (_, usual) in MODES.items() if read() != usual}
     for write, usual in MODES.values():
         write(usual)
