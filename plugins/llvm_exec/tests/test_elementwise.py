@@ -263,3 +263,12 @@ def test_numbers_of_16_bits_are_rounded_where_pytorch_rounds_them(dtype):
         return x % 0.3, torch.fmod(x, 0.3), full.float() + x.float(), torch.nn.functional.threshold(x, 0.1, 2.0)
 
     assert_like_eager(fn, torch.linspace(-3, 3, 301).to(dtype))
+
+
+@pytest.mark.parametrize("name", ["silu", "mish", "softplus", "sigmoid"])
+def test_an_exp_below_the_normal_numbers_counts_where_it_is_multiplied(name):
+    def fn(x):
+        return getattr(torch.nn.functional, name)(x) * 1e30
+
+    x = torch.tensor([-80.0, -87.4, -88.6, -91.5, -92.0, -1e4, -torch.inf])
+    torch.testing.assert_close(compiled(fn)(x).double(), fn(x.double()), atol=1e-13, rtol=1e-2, equal_nan=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.context import Language
 from dovetail.langs.torch.binding.proxy import TorchProxy
@@ -33,6 +33,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "str": (str,),
 }
+_RESIZES = {"addbmm"}  # in place, PyTorch makes their first argument as large as the result
 _CHANGES_METADATA = {"squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "resize", "resize_as", "set", "rename", "as_strided"}
 
 
@@ -137,7 +138,13 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
 
     @functools.wraps(symbol.meta)
     def meta(self: Any, *args: Any, **kwargs: Any) -> Any:
-        write(self, symbol(self, *args, **kwargs))
+        value = symbol(self, *args, **kwargs)
+        if name in _RESIZES and not same_shape(value.spec.shape, self.spec.shape):
+            raise Unsupported(
+                f"{name}_ of a tensor of shape {list(self.spec.shape)} is not supported where the result has shape {list(value.spec.shape)}, "
+                f"since traced tensors cannot be resized; use the result of {name}"
+            )
+        write(self, value)
         return self
 
     meta.__name__, meta.__doc__ = f"{name}_", f"`{name}`, written into the first argument."

@@ -49,11 +49,11 @@ def _below_its_largest(table: Table, args: tuple[Expr, ...], node: Node) -> Expr
 
 
 def _softplus(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
-    """Return log1p(exp(-|x|)): 0 where the exp is below the normal numbers, which take a hundred times as long."""
+    """Return log1p(exp(-|x|)), with an exp for numbers that are not positive."""
     (e,) = args
     if e.op != "exp" or e.args[0].op != "neg" or e.args[0].args[0].op != "abs" or node.dtype not in (float32, float64):
         return None
-    return table.make("log1p", (table.make("exp_flushed", e.args, e.dtype),), node.dtype)
+    return table.make("log1p", (table.make("exp_negative", e.args, e.dtype),), node.dtype)
 
 
 def _share(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:

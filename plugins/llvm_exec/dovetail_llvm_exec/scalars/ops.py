@@ -17,7 +17,7 @@ from dovetail_llvm_exec.scalars import kinds
 from dovetail_llvm_exec.scalars.costs import POWERS
 from dovetail_llvm_exec.vmath import FUNCTIONS
 from dovetail_llvm_exec.vmath.error import erf_plus_one, normal_cdf, normal_cdf_roughly
-from dovetail_llvm_exec.vmath.exponential import exp_flushed, exp_nonpositive
+from dovetail_llvm_exec.vmath.exponential import exp_negative, exp_nonpositive
 from dovetail_llvm_exec.vmath.hyperbolic import tanh_plus_one
 
 
@@ -300,7 +300,7 @@ FUSED = {  # what expressions become where they are a part of others
     "normal_cdf": lambda op, x: normal_cdf(op.b, x),
     "normal_cdf_roughly": lambda op, x: normal_cdf_roughly(op.b, x),
     "exp_nonpositive": lambda op, x: exp_nonpositive(op.b, x),
-    "exp_flushed": lambda op, x: exp_flushed(op.b, x),
+    "exp_negative": lambda op, x: exp_negative(op.b, x),
     "tanh_plus_one": lambda op, x: tanh_plus_one(op.b, x),
 }
 PREDICATES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit"})

@@ -16,7 +16,7 @@ from dovetail_llvm_exec.vmath.coefficients import EXP, EXP2, EXPM1
 LOG2E = float(1 / LN2)
 RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}  # exp is 0 below, infinite above
 NORMAL = {"float": -87.0, "double": -708.0}  # exp is a normal number above
-FLUSHED = {"float": -87.3365, "double": -708.39}  # the last of them, from which on `exp_flushed` is not 0
+SMALLEST = {"float": -103.972, "double": -745.13}  # it rounds to 0 below
 RANGE2 = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 MINUS_ONE = {"float": -18.0, "double": -39.0}  # expm1 is -1 below
 
@@ -62,11 +62,11 @@ def exp_nonpositive(b: Builder, x: Value) -> Value:
     return b.select(b.compare("ge", x, lowest), scaled_quickly(b, y, t), b.at_least(x, 0.0))  # NaN: x itself
 
 
-def exp_flushed(b: Builder, x: Value) -> Value:
-    """exp(x) of x <= 0, with 0 for what is below the normal numbers; no denormal number comes up on the way, which costs a hundred cycles"""
-    lowest = FLUSHED[element_of(x.type)]
-    t, _, r = reduced(b, b.at_least(x, lowest))
-    return b.select(b.compare("lt", x, lowest), b.zero(x.type), scaled(b, exp_reduced(b, r), t))  # NaN: the second, which is NaN
+def exp_negative(b: Builder, x: Value) -> Value:
+    """exp(x) of x <= 0, denormal numbers included; none comes up on the way where the result is 0, which would cost a hundred cycles"""
+    zero = b.compare("lt", x, SMALLEST[element_of(x.type)])
+    t, _, r = reduced(b, b.select(zero, b.zero(x.type), x))
+    return b.select(zero, b.zero(x.type), scaled(b, exp_reduced(b, r), t))  # NaN: the second, which is NaN
 
 
 def exp2(b: Builder, x: Value) -> Value:
@@ -93,6 +93,6 @@ def expm1(b: Builder, x: Value) -> Value:
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
-    """1 / (1 + exp(-x)), by the exp of a negative number on both sides: nothing overflows, small results are precise, denormal ones 0"""
-    e = exp_flushed(b, b.neg(b.abs(x)))
+    """1 / (1 + exp(-x)), by the exp of a negative number on both sides: nothing overflows, small results are precise"""
+    e = exp_negative(b, b.neg(b.abs(x)))
     return ratio(b, b.select(b.compare("lt", x, 0.0), e, 1.0), b.add(e, 1.0))
