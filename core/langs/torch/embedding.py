@@ -7,6 +7,7 @@ from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.padding import positions
+from dovetail.prims.shape import flat_reshape
 
 
 @torchsymbol("torch.nn.functional.embedding")
@@ -58,7 +59,9 @@ def one_hot(input: Tensor, num_classes: int = -1):
         raise Unsupported("one_hot without num_classes is not traced: its shape depends on values; pass num_classes")
     require(num_classes > 0, "num_classes should be positive, got {}", num_classes)
     shape = (*input.spec.shape, num_classes)
-    classes = prims.broadcast_in_dim(positions(input, num_classes), shape=shape, dims=(len(shape) - 1,))
-    chosen = prims.broadcast_in_dim(input, shape=shape, dims=tuple(range(len(shape) - 1)))
+    known = positions(input, num_classes)
+    looked_up = flat_reshape(prims.take(known, flat_reshape(input, (input.spec.numel,)), dim=0), input.spec.shape)  # raises for other classes
+    classes = prims.broadcast_in_dim(known, shape=shape, dims=(len(shape) - 1,))
+    chosen = prims.broadcast_in_dim(looked_up, shape=shape, dims=tuple(range(len(shape) - 1)))
     hit = core.convert(prims.eq(chosen, classes), dtypes.int64)
     return core.in_layout(hit, hit.spec.fresh())

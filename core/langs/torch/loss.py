@@ -13,7 +13,6 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require, require_dtype
 from dovetail.langs import core
-from dovetail.langs.torch.activation import log1p_exp
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.comparison import clamp_min
 from dovetail.langs.torch.elementwise import sub
@@ -225,15 +224,14 @@ def kl_div(
 
 @torchsymbol("torch.nn.functional.soft_margin_loss")
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
-    """log(1 + exp(-target * input)), without overflow."""
+    """log(1 + exp(-target * input)), infinite where the exp is."""
     inexact = core.promote(input, target).inexact
     require_dtype(inexact, "expected floating or complex tensors, got {} and {}; convert one of them", input.spec, target.spec)
     require_castable(input, target)
     mode = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any, t: Any) -> Any:
-        z = core.neg(core.mul(t, x))
-        return log1p_exp(z) if z.spec.dtype.kind == "float" else core.log1p(core.exp(z))
+        return core.log1p(core.exp(core.neg(core.mul(t, x))))
 
     return core.convert(of_elements(compute, mode, input, target), input.spec.dtype)
 
