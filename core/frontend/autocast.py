@@ -14,6 +14,8 @@ from dovetail.prims import Symbol
 from dovetail.trace import TensorProxy, leaves, tree_map
 
 _DEVICES = ("cpu", "cuda")
+# Operations whose products autocast casts, after sums or decompositions in the dtype of the arguments: their results have its dtype.
+_MULTIPLYING = frozenset((torch.cov, torch.corrcoef, torch.linalg.pinv, torch.Tensor.cov, torch.Tensor.corrcoef))
 
 
 def autocast_state() -> tuple:
@@ -71,6 +73,21 @@ def cast(symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         return x.to(target) if isinstance(x, TensorProxy) and x in chosen and TO_TORCH[x.spec.dtype] is not target else x
 
     return tree_map(cast, (args, kwargs))
+
+
+def cast_results(symbol: Symbol, results: Any) -> Any:
+    """Return the results of a torch operation as autocast leaves them where the operation multiplies what it computes of its arguments."""
+    if getattr(symbol, "callable", None) not in _MULTIPLYING:
+        return results
+    state = dict(autocast_state())
+
+    def cast(x: Any) -> Any:
+        spec = x.spec if isinstance(x, TensorProxy) else None
+        if spec is None or spec.dtype.kind != "float" or spec.dtype.bytes > 4 or spec.device.type not in state:
+            return x
+        return x.to(state[spec.device.type])
+
+    return tree_map(cast, results)
 
 
 def _with_long_classes(x: Any) -> Any:

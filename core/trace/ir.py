@@ -84,6 +84,10 @@ class Environment:
         """Make proxies of the foreign values that the user's code brings, such as real tensors, in `tree`, the arguments of `symbol`."""
         return tree
 
+    def deliver(self, symbol: Symbol, out: Any) -> Any:
+        """Return what the caller of an operation gets for its results."""
+        return out
+
     def resize_out(self, out: Proxy, value: Proxy) -> bool:
         """Make `out`, a tensor of another shape, the result `value` that is written into it; return whether that is done."""
         return False
@@ -241,7 +245,7 @@ class Trace:
         self.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body, where=where))
         if symbol is prims.copy_ and _gives_history(*args) and self.environment.grad_enabled():
             self.environment.give_history(args[0], self)
-        return out
+        return self.environment.deliver(symbol, out) if outermost else out
 
     def _meta(self, symbol: Symbol, args: tuple, kwargs: dict, reads: list[Proxy]) -> Any:
         if kwargs and symbol.module == "prims":

@@ -11,7 +11,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend.autocast import cast
+from dovetail.frontend.autocast import cast, cast_results
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
 from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracebacks import is_own_code
@@ -230,6 +230,9 @@ class TrackedEnvironment(TorchEnvironment):
             return cast(symbol, *tree)
         finally:
             self.casting = False
+
+    def deliver(self, symbol: Symbol, out: Any) -> Any:
+        return out if self.casting or not any_autocast() else cast_results(symbol, out)
 
     def _lifted(self, x: Any) -> Any:
         if type(x) is NumberProxy:

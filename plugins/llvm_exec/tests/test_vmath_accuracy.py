@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import mpmath as mp
 import numpy as np
 import pytest
