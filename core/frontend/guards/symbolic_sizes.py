@@ -133,17 +133,21 @@ class SymbolicSizes:
             self.rates.add(place)
         return place in self.rates
 
-    def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]]]:
-        """Return the spec of an input with symbols, and which dimensions have them."""
+    def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]], tuple | None]:
+        """Return the spec of an input with symbols, which dimensions have them, and the strides that the tensor itself has; None for row-major."""
         symbols = {dim: self.symbol((repr(source), dim), spec.shape[dim], *bounds) for dim, bounds in self._dynamic_dims(tensor, source)}
         if not symbols:
-            return spec, []
+            return spec, [], spec.strides
         shape = tuple([symbols.get(dim, n) for dim, n in enumerate(spec.shape)])
-        strides = spec.strides
-        if strides is not None and spec.is_dense:
-            strides = strides_in_order(shape, tuple(sorted(range(len(shape)), key=lambda d: (-spec.steps[d], d))))
         rows = [(dim, self.places[repr(source), dim]) for dim in symbols]
-        return spec.like(shape=shape, strides=strides), rows
+        if spec.strides is None:
+            return spec.like(shape=shape), rows, None
+        strides, actual = spec.strides, tuple(tensor.stride())  # they differ where a size is 1
+        if spec.is_dense:
+            order = tuple(sorted(range(len(shape)), key=lambda d: (-spec.steps[d], d)))
+            strides, known = strides_in_order(shape, order), strides_in_order(spec.shape, order)
+            actual = tuple([s if n == own else own for s, n, own in zip(strides, known, actual, strict=True)])
+        return spec.like(shape=shape, strides=strides), rows, actual
 
     def is_moving(self, tensor: torch.Tensor, source: Source) -> bool:
         """Return whether a dimension of an input is a symbol."""

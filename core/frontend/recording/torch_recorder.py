@@ -182,9 +182,9 @@ class TorchRecorder(CallHooks):
             return self.arrays.reach(tracker, tensor, source)
         proxy = self.inputs.get(id(tensor))
         if proxy is None:
-            spec, symbols = spec_of(whole(tensor)), ()
+            spec, symbols, strides = spec_of(whole(tensor)), (), None
             if self.sizes is not None and (self.symbolic_ints or is_marked(tensor)):
-                spec, symbols = self.sizes.spec(spec, tensor, source)
+                spec, symbols, strides = self.sizes.spec(spec, tensor, source)
             proxy = self.inputs[id(tensor)] = self.trace.tensor(spec)
             self.trace.inputs.append(proxy)
             self.real[proxy] = tensor
@@ -193,7 +193,7 @@ class TorchRecorder(CallHooks):
             facts = tensor_facts(tensor, proxy.spec.strides)
             if symbols:
                 self.trace.relations, self.sizes.of_tensor[proxy] = self.sizes.relations, symbols
-                facts |= {"shape": spec.shape, "strides": spec.strides}
+                facts |= {"shape": spec.shape, "strides": strides}
             tracker.guard("tensor", source, facts)
             if tensor.is_neg() or (spec.dtype.kind == "complex" and tensor.is_conj()):
                 raise EagerCall(f"{source} is conjugated or negated lazily; call .resolve_conj().resolve_neg() of it outside the compiled function")
