@@ -282,6 +282,8 @@ def _by_power_of_two(x: Any, exponent: Any) -> Any:
     if core.promote(exponent).kind != "int":
         return core.mul(x, core.pow(2.0, core.convert(exponent, x.spec.dtype) if isinstance(exponent, Tensor) else exponent))
     most = 1000 if x.spec.dtype is dtypes.float64 else 100
+    if isinstance(exponent, Tensor) and exponent.spec.dtype is not dtypes.int64:  # narrow integers hold no -1000
+        exponent = core.convert(exponent, dtypes.int32)
     for _ in range(3):
         step = core.maximum(core.minimum(exponent, most), -most)
         x, exponent = core.mul(x, core.pow(2.0, core.convert(step, x.spec.dtype))), core.sub(exponent, step)
