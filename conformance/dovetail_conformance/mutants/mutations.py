@@ -282,13 +282,13 @@ def arguments(symbol: Symbol) -> Iterator[Mutation]:
         return
     names = list(parameters)
     for name, parameter in parameters.items():
+        if name == "dim":
+            yield kernels("arguments", "negative dimensions as the last", lambda: _other(names, "dim", lambda d: -1 if d < 0 else d))
         if parameter.default is inspect.Parameter.empty or name in ("out", "_stacklevel", "inplace", "requires_grad"):
             continue
         yield kernels("arguments", f"no notice of {name}", lambda name=name, p=parameter: _without(names, name, p.default))
         if type(parameter.default) in (int, float) and type(parameter.default) is not bool:
             yield kernels("arguments", f"{name} without its sign", lambda name=name: _other(names, name, abs))
-        if name == "dim":
-            yield kernels("arguments", "negative dimensions as the last", lambda: _other(names, "dim", lambda d: -1 if d < 0 else d))
 
 
 def _without(names: list[str], name: str, default: Any) -> Callable[[Kernel], Kernel]:
