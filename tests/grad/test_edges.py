@@ -190,8 +190,9 @@ def test_an_operand_that_does_not_matter_has_a_gradient_of_zeros(function: Calla
 
 
 @EXECUTORS
-def test_polar_lengths_of_zero(executors: list[str] | None) -> None:
-    assert_as_eager(torch.polar, torch.tensor([0.0, -0.0, 2.0]), torch.tensor([2.0, -1.0, 3.0]), executors=executors)
+def test_polar_lengths_of_zero_and_infinity(executors: list[str] | None) -> None:
+    lengths, angles = torch.tensor([0.0, -0.0, 2.0, -2.0, torch.inf]), torch.tensor([2.0, -1.0, 3.0, 3.0, 0.5])
+    assert_as_eager(torch.polar, lengths, angles, executors=executors)
 
 
 @EXECUTORS

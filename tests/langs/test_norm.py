@@ -101,3 +101,18 @@ def test_other_spellings_of_the_same():
 )
 def test_bad_calls_raise_as_in_eager(fn):
     raises_as_eager(fn, torch.randn(2, 3))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: torch.linalg.vector_norm(x, 0) + y.sum(),
+        lambda x, y: torch.norm(x, p=0) + y.sum(),
+        lambda x, y: F.pairwise_distance(x, y, p=0),
+        lambda x, y: F.triplet_margin_loss(x, y, x, p=0),
+    ],
+)
+def test_a_count_of_elements_gives_no_gradient(fn):
+    inputs = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
+    got, want = (torch.autograd.grad(each(*inputs).sum(), inputs, allow_unused=True) for each in (dovetail.jit(fn), fn))
+    assert want[0] is None and [x is None for x in got] == [x is None for x in want]

@@ -463,8 +463,15 @@ def polar(abs: Tensor, angle: Tensor):
         abs.spec,
         error=NotImplementedError,
     )
-    abs = core.where(core.eq(abs, 0), prims.detach(abs), abs)  # eager's gradient of a length of 0 is 0
     return prims.complex(core.mul(abs, core.cos(angle)), core.mul(abs, core.sin(angle)))
+
+
+@polar.vjp
+def polar_vjp(g: Any, out: Any, abs: Any, angle: Any) -> tuple:
+    """The real parts of conj(g) * sgn(out) and of conj(g) * i * out, as PyTorch has them: NaN of infinite lengths."""
+    g = core.conj(g)
+    slopes = [prims.real(core.mul(g, each)) for each in (core.sign(out), core.mul(out, 1j))]
+    return tuple([cotangent(slope, x) for slope, x in zip(slopes, (abs, angle), strict=True)])
 
 
 LANGUAGE.properties |= {"real": real, "imag": imag}

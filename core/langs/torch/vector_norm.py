@@ -16,7 +16,6 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import nan_detached, sub
 from dovetail.langs.torch.reduction import Dims, count, reduced, require_inexact, safe_sqrt
 from dovetail.prims import Symbol
-from dovetail.prims.creation import zeros_like
 from dovetail.prims.reduction import evenly
 from dovetail.prims.shape import flat_reshape
 from dovetail.trace import tree_map
@@ -42,8 +41,10 @@ def vector_norm(input: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool 
 
 @vector_norm.vjp
 def vector_norm_vjp(g: Any, out: Any, input: Any, *rest: Any, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> tuple:
-    """g * sign(x) * (|x| / norm)**(ord - 1), and 0 where the norm is 0; of the largest elements g's share."""
+    """g * sign(x) * (|x| / norm)**(ord - 1), and 0 where the norm is 0; of the largest elements g's share; None of a count."""
     ord, dim, keepdim = (*rest, *(ord, dim, keepdim)[len(rest) :])
+    if ord == 0:
+        return (None, *tree_map(lambda _: None, rest))
     x = core.convert(input, core.wide(dtype_of(dtype, input.spec.dtype)))
     dims, real = core.canonical_dims(dim, len(x.spec.shape)), dtypes.real_of(x.spec.dtype)
     g, length = core.convert(g, real), core.convert(out, real)
@@ -51,8 +52,6 @@ def vector_norm_vjp(g: Any, out: Any, input: Any, *rest: Any, ord: Any = 2, dim:
         kept = tuple([n for d, n in enumerate(x.spec.shape) if d not in dims])
         share = core.where(core.isnan(length), 0.0, g)
         slope = core.mul(evenly(flat_reshape(share, kept), flat_reshape(length, kept), core.abs(x), dims), core.sign(x))
-    elif ord == 0:
-        slope = zeros_like(x)
     else:
         g, length = [part if keepdim else core.keep_dims(part, x.spec.shape, dims) for part in (g, length)]
         slope = core.mul(g, core.sign(x)) if ord == 1 else _norm_slope(g, length, x, ord)
