@@ -47,6 +47,7 @@ def test_a_region_equals_eager_in_values_layouts_and_aliases(ex):
     assert got[2].data_ptr() != got[1].data_ptr()
 
 
+@pytest.mark.slow
 def test_gradients_are_the_compiled_programs(ex):
     x, w = torch.randn(6, 8, requires_grad=True), torch.randn(8, requires_grad=True)
     run = compiled(lambda x, w: torch.nn.functional.rms_norm(x, (8,), w).exp(), ex)
