@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import islice
 
 import pytest
@@ -59,3 +61,20 @@ def test_opaque_calls_are_recorded_as_on_fake_tensors(operation) -> None:
 
     assert without and without == list(on_fakes.values())[: len(without)]
     assert torch.equal(state, torch.get_rng_state())
+
+
+SMOKE = """
+import sys, torch
+from dovetail_conformance import check
+from dovetail_conformance.broken import running
+report = check(running(torch.nn.functional.softmax, "torch.nn.functional.softmax"), level="smoke", devices=["cpu"])
+assert not report.failures and report.operations["ran"] == 1, report.counts
+print(*(name for name in ("torch._dynamo", "torch.distributed.tensor") if name in sys.modules))
+"""
+
+
+@pytest.mark.slow
+def test_a_plugin_of_one_operation_waits_for_no_heavy_import() -> None:
+    done = subprocess.run([sys.executable, "-c", SMOKE], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == []
