@@ -1,4 +1,4 @@
-"""Every operation of the conformance suite with symbolic sizes: one compiled function agrees with eager mode at three shapes.
+"""Every operation of the conformance suite with symbolic sizes: one compiled function agrees with eager mode at three shapes, and its gradients.
 
 The suite compares static programs with eager mode.
 """
@@ -46,6 +46,27 @@ def calls_of(info: OpInfo, sample: SampleInput) -> Iterator[list[torch.Tensor]]:
         yield program_of(info.symbol, mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator))).inputs
 
 
+def gradients(results: object, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the gradients of random sums of the results, zeros where there are none."""
+    generator, leaves = torch.Generator().manual_seed(2), [x for x in inputs if x.requires_grad and x.is_leaf]
+    outputs = [x for x in flat(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    cotangents = [torch.randn(x.shape, dtype=torch.float64, generator=generator).to(x.dtype) for x in outputs]
+    return list(torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, materialize_grads=True)) if outputs else []
+
+
+def differentiated(info: OpInfo, sample: SampleInput) -> None:
+    """Compare gradients, where eager mode has them."""
+    program = program_of(info.symbol, sample)
+    compiled = dovetail.jit(program.fn, dynamic=True)
+    for inputs in calls_of(info, sample):
+        ours, theirs = fresh(inputs, grad=True), fresh(inputs, grad=True)
+        try:
+            expected = gradients(program.fn(*theirs), theirs)
+        except Exception:
+            continue
+        torch.testing.assert_close(gradients(compiled(*ours), ours), expected, equal_nan=True, rtol=2e-3, atol=2e-3)
+
+
 def check(info: OpInfo, sample: SampleInput) -> None:
     program = program_of(info.symbol, sample)
     compiled = dovetail.jit(program.fn, dynamic=True)
@@ -79,6 +100,8 @@ def test_an_operation_agrees_with_eager_mode_at_three_shapes(info):
         warnings.simplefilter("always")
         for sample in samples_of(info):
             check(info, sample)
+            if info.grad:
+                differentiated(info, sample)
     texts = [str(each.message) for each in caught]
     assert not [text for text in texts if "separately" in text or "bug" in text or "eager" in text]
     assert any("is compiled for each value" in text for text in texts) == (info.name in PINNING)
