@@ -33,10 +33,24 @@ def test_embedding_errors_are_eagers():
     raises_as_eager(lambda w: F.embedding(INDEX.float(), w), weight)
 
 
-@pytest.mark.parametrize("option", [{"max_norm": 1.0}, {"sparse": True}, {"scale_grad_by_freq": True}])
-def test_options_that_change_the_weight_or_the_gradient_are_refused(option):
-    with pytest.raises(dovetail.errors.Unsupported, match=next(iter(option))):
-        dovetail.make_trace(lambda w: F.embedding(INDEX, w, **option))(torch.randn(4, 3))
+def test_a_norm_that_changes_the_weight_is_refused():
+    with pytest.raises(dovetail.errors.Unsupported, match="max_norm"):
+        dovetail.make_trace(lambda w: F.embedding(INDEX, w, max_norm=1.0))(torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("operation, option", [(F.embedding, "sparse"), (F.embedding, "scale_grad_by_freq"), (F.embedding_bag, "sparse")])
+def test_options_of_the_gradient_are_refused_where_one_is_needed(operation, option):
+    weight = torch.randn(4, 3, requires_grad=True)
+    with pytest.raises(dovetail.errors.Unsupported, match=f"gradient of {operation.__name__} with {option}=True is not supported; leave {option}"):
+        dovetail.jit(lambda w: operation(INDEX, w, **{option: True}))(weight)
+
+
+@pytest.mark.parametrize("option", ["sparse", "scale_grad_by_freq"])
+def test_options_of_the_gradient_change_nothing_without_one(option):
+    weight = torch.randn(4, 3, requires_grad=True)
+    agrees(lambda w: F.embedding(INDEX, w, **{option: True}), weight.detach())
+    with torch.no_grad():
+        agrees(lambda w: F.embedding(INDEX, w, **{option: True}), weight)
 
 
 def test_one_hot_wants_num_classes():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.names import unsupported_gradient
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.padding import positions
 from dovetail.prims.shape import flat_reshape
@@ -37,14 +38,13 @@ def embedding_rows(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale
 
 
 def _rows(weight: Tensor, index: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool) -> Tensor:
-    if scale_grad_by_freq or sparse:
-        option = "scale_grad_by_freq" if scale_grad_by_freq else "sparse"
-        raise Unsupported(f"embedding with {option}=True is not supported: its gradient is not implemented; leave {option} out")
     require(len(weight.spec.shape) == 2, "'weight' must be 2-D, got {}", weight.spec)
     is_integer = index.spec.dtype in (dtypes.int64, dtypes.int32)
     require(is_integer, "Expected tensor for argument 'indices' to have scalar type Long or Int, got {}; convert it with .long()", index.spec)
     index = core.convert(index, dtypes.int64)
     rows = prims.embedding(weight, index)
+    if (scale_grad_by_freq or sparse) and rows.spec.requires_grad:
+        raise unsupported_gradient("embedding", "scale_grad_by_freq" if scale_grad_by_freq else "sparse")
     if padding_idx is None or not weight.spec.requires_grad:
         return rows
     padding = prims.broadcast_in_dim(prims.eq(index, padding_idx), shape=rows.spec.shape, dims=tuple(range(len(index.spec.shape))))

@@ -63,3 +63,10 @@ def _property_name(descriptor: Any) -> str:
 def not_traced(func: Any, reason: str, location: str | None = None) -> Unsupported:
     """Return the error that says so, where, and the way out."""
     return Unsupported(f"{name_of(func)} is not traced: {reason}\n  called at {location or user_line()}")
+
+
+def unsupported_gradient(operation: str, option: str) -> Unsupported:
+    """Return the error for an option that gives an operation another gradient than the one that is implemented."""
+    return Unsupported(
+        f"the gradient of {operation} with {option}=True is not supported; leave {option} out, or call it outside the compiled function"
+    )

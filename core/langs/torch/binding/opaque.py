@@ -24,7 +24,7 @@ import torch
 from dovetail.errors import DovetailError, InputError, ValueDependent
 from dovetail.langs.torch.binding.bridge import spec_of, torch_device
 from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, tensors_in
-from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced
+from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced, unsupported_gradient
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
@@ -352,6 +352,9 @@ def _vjp_of_same_numbers(func: Callable, wrt: tuple[int, ...], gs: tuple, args: 
         generator.set_state(after)
 
 
+_SPARSE = 5  # the position of `sparse` among the arguments of torch.embedding_bag
+
+
 def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
     """Return the vjp of any opaque line: one line that runs the call again under autograd."""
     names, positional, state = (), args, ()
@@ -368,6 +371,8 @@ def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> 
     gs = tuple(x if getattr(y, "spec", None) is not None and y.spec.dtype.inexact else None for x, y in zip(leaves(g), leaves(out), strict=True))
     if not wrt or not proxies(gs):
         return tree_map(lambda _: None, args)
+    if symbol.func is torch.embedding_bag and (kwargs.get("sparse") or positional[_SPARSE : _SPARSE + 1] == (True,)):
+        raise unsupported_gradient("embedding_bag", "sparse")
     backward = opaque_symbol(symbol.func, "opaque_random_vjp" if state else "opaque_vjp")
     cotangents = dict(zip(wrt, backward(wrt, gs, (*state, *positional), **kwargs), strict=True))
     numbers = iter(range(len(tensors)))
