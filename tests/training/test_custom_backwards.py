@@ -375,3 +375,40 @@ def test_a_backward_differentiates_what_it_computes():
             run(*leaves).square().sum().backward()
             results.append([x.grad for x in leaves])
         torch.testing.assert_close(*results)
+
+
+class Checkpointed(torch.autograd.Function):
+    """A function that runs again in the backward, which calls backward() there, as reentrant checkpoints do."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return function(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        inner = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.function(inner)
+        y.backward(g)
+        return None, inner.grad
+
+
+def test_backward_inside_a_backward_sets_the_grad_of_tensors_created_there():
+    def program(x):
+        return Checkpointed.apply(lambda t: t.sin() * t, x * 2).sum()
+
+    gradients = []
+    for run in (dovetail.jit(program), program):
+        x = torch.arange(1.0, 5.0, requires_grad=True)
+        run(x).backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_backward_inside_a_backward_that_reaches_parameters_is_refused():
+    linear = torch.nn.Linear(4, 4)
+    with pytest.raises(Unsupported, match=r"reaches tensors from outside, or hooks; use torch.autograd.grad there"):
+        dovetail.jit(lambda x: Checkpointed.apply(linear, x))(torch.ones(4, requires_grad=True))

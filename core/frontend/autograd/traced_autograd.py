@@ -111,6 +111,8 @@ class TracedAutograd:
         outputs = _seeds(_several(tensors), _several(grad_tensors))
         wanted = self._leaves() if inputs is None else _several(inputs)
         grads = self._gradients(tracker, outputs, wanted, retain_graph, create_graph)
+        if current_recorder.get() is not self.recorder.trace:
+            self._check_inner(wanted, grads)
         with torch.set_grad_enabled(create_graph):
             for p, g in zip(wanted, grads, strict=True):
                 if g is not None:
@@ -137,13 +139,7 @@ class TracedAutograd:
         for p in wanted:
             require(requires_grad(p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
         seeds = _seeds(_several(outputs), _several(grad_outputs))
-        trace = current_recorder.get()
-        if isinstance(trace, Trace) and trace.made_by == BACKWARD and not trace.depth:
-            request = Request(seeds, wanted, list(self.leaves), self.spent, {}, create_graph, create_graph if retain_graph is None else retain_graph)
-            with torch.set_grad_enabled(create_graph):
-                grads = record_gradients(trace, request)
-        else:
-            grads = self._gradients(tracker, seeds, wanted, retain_graph, create_graph)
+        grads = self._gradients(tracker, seeds, wanted, retain_graph, create_graph)
         if materialize_grads:
             grads = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) if g is None else g for p, g in zip(wanted, grads, strict=True)]
         require(allow_unused or all([g is not None for g in grads]), UNUSED, error=RuntimeError)
@@ -169,9 +165,15 @@ class TracedAutograd:
         self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool
     ) -> list[Proxy | None]:
         """Return gradients: as lines of the program; after a decision as what eager autograd computes between two segments."""
-        if current_recorder.get() is not self.recorder.trace or self.recorder.trace.depth:
-            raise Unsupported(f"backward() inside a function that dovetail.grad differentiates is not traced\n  called at {user_line()}")
-        retain = create_graph if retain_graph is None else bool(retain_graph)
+        trace, retain = current_recorder.get(), create_graph if retain_graph is None else bool(retain_graph)
+        if isinstance(trace, Trace) and trace.made_by == BACKWARD and not trace.depth:  # in the backward of a torch.autograd.Function
+            with torch.set_grad_enabled(create_graph):
+                return record_gradients(trace, Request(outputs, wanted, list(self.leaves), self.spent, {}, create_graph, retain))
+        if trace is not self.recorder.trace or trace.depth:
+            raise Unsupported(
+                "backward() inside a function that torch.func or dovetail.grad differentiates is not traced; use torch.autograd.grad, or a "
+                f"transform of torch.func\n  called at {user_line()}"
+            )
         hooks = {p: self._hook(tracker, p) for p in (*self.recorder.real, *self.hooks, *self.retained) if requires_grad(p)}
         hooks = {p: hook for p, hook in hooks.items() if hook is not None}
         session = self.recorder.environment.session
@@ -193,6 +195,14 @@ class TracedAutograd:
         self.used = True
         self._check_leaves(tracker, wanted, grads)
         return grads
+
+    def _check_inner(self, wanted: Sequence[Proxy], grads: Sequence[Proxy | None]) -> None:
+        """Refuse backward() in the backward of a torch.autograd.Function where it has effects beside the .grad of tensors created there."""
+        if self.hooks or self.retained or any([g is not None and p in self.recorder.real for p, g in zip(wanted, grads, strict=True)]):
+            raise Unsupported(
+                "backward() inside the backward of a torch.autograd.Function is not traced where it reaches tensors from outside, or hooks; use "
+                f"torch.autograd.grad there, and return the gradients\n  called at {user_line()}"
+            )
 
     def _check_leaves(self, tracker: Tracker, wanted: Sequence[Proxy], grads: Sequence[Proxy | None]) -> None:
         """Guard that gradients end at leaves."""
@@ -306,7 +316,10 @@ def _method(name: str) -> Callable[..., Any]:
 def _grad_fn(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> None:
     """Return None for a leaf; the node of another tensor has no counterpart in a trace."""
     if requires_grad(p) and not autograd.is_leaf(tracker, p):
-        raise Unsupported(f"the .grad_fn of a tensor that the compiled function computes is not traced\n  called at {user_line()}")
+        raise Unsupported(
+            "the .grad_fn of a tensor that the compiled function computes is not traced, and full backward hooks of modules need it; register a hook "
+            f"on a tensor instead, or compile the modules without such hooks one by one\n  called at {user_line()}"
+        )
 
 
 def _backward(autograd: TracedAutograd, tracker: Tracker, p: Proxy, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
