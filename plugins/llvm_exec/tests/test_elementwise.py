@@ -272,3 +272,11 @@ def test_an_exp_below_the_normal_numbers_counts_where_it_is_multiplied(name):
 
     x = torch.tensor([-80.0, -87.4, -88.6, -91.5, -92.0, -1e4, -torch.inf])
     torch.testing.assert_close(compiled(fn)(x).double(), fn(x.double()), atol=1e-13, rtol=1e-2, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("atol", "rtol"), [(1e-2, 0.0), (0.0, 1e-2)])
+def test_a_comparison_is_made_of_rounded_numbers(dtype, atol, rtol):
+    a = torch.randn(4000).to(dtype)
+    b = (a.float() + 1e-2 * torch.randn(4000)).to(dtype)
+    assert_like_eager(lambda a, b: torch.isclose(a, b, atol=atol, rtol=rtol), a, b)

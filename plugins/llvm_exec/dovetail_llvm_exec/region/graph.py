@@ -130,7 +130,9 @@ class Graph:
                 node.proxy = proxy
 
     def _unrounded(self, nodes: list[Node], shown: set[Node]) -> None:
-        """Keep values inside an operation in float32, as PyTorch's kernels of the whole operation do."""
+        """Keep values inside an operation in float32, as PyTorch's kernels of the whole operation do; what it compares, they round."""
+        if not any(node.dtype.inexact for node in shown):
+            return
         rough = all(node.dtype in (bfloat16, float16) for node in shown)
         for node in nodes:
             node.rough = rough
