@@ -182,6 +182,21 @@ def test_an_argument_that_is_read_late_and_one_whose_size_is_needed_as_an_int(dy
     assert re.search(r"args\[0\]\.shape\[0\] is compiled for each value, since .*test_late_sizes.py:\d+ needs it as a plain number", sentence)
 
 
+def test_a_number_of_parts_leaves_their_sizes_symbols():
+    def halves(x, t):
+        parts = []
+        for part in x.chunk(2):
+            parts.append(part * len(x) if part.sum() > t else part / len(part))
+        return torch.cat(parts), [row.sum() for row in x[x > 0].chunk(3)]
+
+    fn, generator = compiled(halves, dynamic=True), torch.Generator().manual_seed(0)
+    warnings.filterwarnings("error", ".*is compiled for each value")
+    for n in (16, 22, 18, 17, 30, 41):
+        for t in (-1.0, 1.0):
+            agrees(fn, halves, torch.randn(n, generator=generator), torch.tensor(t))
+    assert fn.cache_info().programs == 1 and graph_of(fn).eager_calls == 0
+
+
 def test_an_argument_of_another_size_that_is_not_read_behind_a_decision():
     def unread(x, y):
         y = y * 2

@@ -142,8 +142,9 @@ class LateSizes:
         return [atom.proxy for atom, place in self.places.items() if atom.name in names or (is_of_argument(place) and atom.number not in equal)]
 
     def pinned(self) -> dict[Atom, Pin]:
-        """Return the symbols that are needed as plain ints."""
-        return {atom: pin for pin in self.relations.pins for atom in pin.symbols if atom in self.places}
+        """Return the symbols that are needed as plain ints; a size that is computed of one, as a number of parts, leaves it a symbol."""
+        pins = {atom: pin for pin in self.relations.pins for atom in pin.symbols if atom in self.places}
+        return {atom: pin for atom, pin in pins.items() if type(self.relations.value_of(atom)) is int}
 
     def facts(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return what is known of the symbols in `names`, by the names there."""
