@@ -5,6 +5,7 @@ Each point is repeated often enough to fill PyTorch's vectors: the elements left
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -312,3 +313,14 @@ def test_no_gradient_flows_through_a_draw(name):
     x = torch.randn(5, requires_grad=True)
     (want,), (got,) = [torch.autograd.grad(draw(x).sum(), x) for draw in (DRAWS[name], dovetail.jit(DRAWS[name]))]
     assert torch.equal(got, want) and not want.any()
+
+
+@EXECUTORS
+def test_the_gradient_of_sinc_near_zero(executors: list[str] | None) -> None:
+    """It is -pi**2 * x / 3 and more, where eager takes the difference of two numbers near t = pi * x."""
+    x = torch.logspace(-12, -1, 200, dtype=torch.float64)
+    t = torch.pi * x
+    exact = torch.pi * sum((-1) ** n * 2 * n / math.factorial(2 * n + 1) * t ** (2 * n - 1) for n in range(1, 12))
+    ours = x.float().requires_grad_()
+    (got,) = torch.autograd.grad(dovetail.jit(torch.sinc, executors=executors)(ours).sum(), ours)
+    torch.testing.assert_close(got.double(), exact, rtol=2e-6, atol=0.0)

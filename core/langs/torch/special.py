@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from dovetail import prims
+from dovetail import dtypes, prims
 from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
@@ -168,6 +169,9 @@ def logit_vjp(g: Any, out: Any, input: Any, eps: float | None = None) -> tuple:
     return (in_wide(compute, g, input), None)[: 1 if eps is None else 2]
 
 
+SINC_SLOPE = tuple((-1) ** n * 2 * n / math.factorial(2 * n + 1) for n in range(1, 8))  # of t**(2 * n - 1): the derivative of sin(t) / t
+
+
 @torchsymbol("torch.sinc", "torch.special.sinc", methods=("sinc",))
 def sinc(input: Tensor):
     """sin(pi * input) / (pi * input), and 1 at 0."""
@@ -182,16 +186,28 @@ def sinc(input: Tensor):
 
 @sinc.vjp
 def sinc_vjp(g: Any, out: Any, input: Any) -> tuple:
-    """g * (cos(t) * t - sin(t)) / (t * input) with t = pi * input, and 0 where the divisor is."""
+    """g * (cos(t) * t - sin(t)) / (t * input) with t = pi * input, 0 where the divisor is; in float32, small t by the series."""
 
     def compute(g: Any, x: Any) -> Any:
         turns = core.mul(x, math.pi)
         square = core.mul(turns, x)
         flat = core.eq(square, 0.0)
         slope = core.div(core.sub(core.mul(core.cos(turns), turns), core.sin(turns)), core.where(flat, 1.0, square))
-        return core.where(flat, 0.0, core.mul(g, core.conj(slope) if slope.spec.dtype.kind == "complex" else slope))
+        if x.spec.dtype.kind == "complex":
+            slope = core.conj(slope)
+        elif x.spec.dtype is dtypes.float32:
+            slope = core.where(core.lt(core.abs(turns), 0.5), core.mul(_series(turns, SINC_SLOPE), math.pi), slope)
+        return core.where(flat, 0.0, core.mul(g, slope))
 
     return (in_wide(compute, g, input),)
+
+
+def _series(x: Any, coefficients: Sequence[float]) -> Any:
+    """c[0] * x + c[1] * x**3 + c[2] * x**5 + ..."""
+    square, total = core.mul(x, x), coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        total = core.add(core.mul(square, total), coefficient)
+    return core.mul(x, total)
 
 
 @torchsymbol("torch.logaddexp", methods=("logaddexp",))
