@@ -25,8 +25,8 @@ from dovetail_conformance.fuzz.operations import step
 from dovetail_conformance.fuzz.replay import replay
 from dovetail_conformance.fuzz.shrink import Finding, shrunk
 
-SHARE = {"torch": 8, "llvm": 20}  # programs of an executor in `make test`
-MORE = {"torch": 40, "llvm": 150, "onednn": 40}  # others, in `make test-all`
+SHARE = {"torch": 8, "llvm": 10}  # programs of an executor in `make test`
+MORE = {"torch": 40, "llvm": 160, "onednn": 40}  # others, in `make test-all`
 LARGE = 4096
 
 
