@@ -118,6 +118,7 @@ def test_no_code_of_the_program_runs_natively_while_it_is_traced():
         finally:
             sys.setprofile(None)
     seen.pop("behind_cache")  # which functools.lru_cache calls where it has no result
+    seen.pop("O.__class__", None)  # which isinstance() calls, also the interpreter's own
     seen.pop("K.__hash__", None)  # which dicts call, where keys are found by hashes that may have changed
     assert not seen
 
