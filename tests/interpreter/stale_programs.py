@@ -363,6 +363,19 @@ class V:
 vs = [V(3.0), V(1.0)]
 def f(t): return t * min(vs, key=functools.cmp_to_key(lambda a, b: b.v - a.v)).v + sorted(vs, key=functools.cmp_to_key(lambda a, b: a.v - b.v))[0].v
 -- vs[1].v = 8.0
+== objects behind a property
+class Scaled:
+    k = 2.0
+    def __call__(self, owner, *value):
+        owner.value = value[0] * self.k if value else 0.0
+        return self.k
+scaled = Scaled()
+class K: scale = property(scaled, scaled)
+def f(t):
+    k = K()
+    k.scale = 3.0
+    return t * k.value + k.scale
+-- scaled.k = 3.0
 == a partial behind staticmethod
 ks = [2.0]
 class K: apply = staticmethod(functools.partial(lambda ks, t: t * ks[0], ks))

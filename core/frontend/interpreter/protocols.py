@@ -129,7 +129,7 @@ class Protocols(World):
         kind = type(raw)
         if kind is FunctionType:
             return MethodType(raw, owner)
-        if kind is property and type(raw.fget) is FunctionType:
+        if kind is property and raw.fget is not None:
             return self.call(raw.fget, [owner], {}, None)
         if kind is staticmethod:
             return raw.__func__
@@ -166,7 +166,7 @@ class Protocols(World):
     def generic_store(self, owner: Any, name: str, value: Any) -> None:
         """Run object.__setattr__(owner, name, value)."""
         raw = lookup(type(owner), name)
-        if type(raw) is property and type(raw.fset) is FunctionType and not isinstance(owner, type):
+        if type(raw) is property and raw.fset is not None and not isinstance(owner, type):
             self.call(self.from_class(type(owner), name).fset, [owner, value], {}, None)
         elif raw is not NULL and type(lookup(type(raw), "__set__")) is FunctionType and not isinstance(owner, type):
             self.call_function(self.method(raw, "__set__"), [self.from_class(type(owner), name), owner, value], {})
@@ -190,7 +190,7 @@ class Protocols(World):
     def generic_delete(self, owner: Any, name: str) -> None:
         """Run object.__delattr__(owner, name)."""
         raw = lookup(type(owner), name)
-        if type(raw) is property and type(raw.fdel) is FunctionType and not isinstance(owner, type):
+        if type(raw) is property and raw.fdel is not None and not isinstance(owner, type):
             self.call(self.from_class(type(owner), name).fdel, [owner], {}, None)
         else:
             self.delete_native(owner, name)

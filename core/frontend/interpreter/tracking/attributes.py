@@ -43,7 +43,9 @@ class Attributes:
                 now = self.effects.now(base, name)
                 if now is not NULL:
                     return now
-        return self.reach(raw, self.sources.static(cls, name))
+        raw = self.reach(raw, self.sources.static(cls, name))
+        self._know_wrapped(raw)
+        return raw
 
     def _from_base(self, cls: type, name: str, raw: Any) -> Any:
         """Return what a class of the trace has under this name, itself or from a base outside."""
@@ -119,7 +121,7 @@ class Attributes:
         return super().generic_attr(owner, name)
 
     def bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
-        self._know_wrapped(raw)
+        self._know_wrapped(raw)  # of a base, as super() finds it
         return super().bound(raw, owner, cls, name)
 
     def class_bound(self, raw: Any, cls: type) -> Any:
@@ -128,11 +130,11 @@ class Attributes:
         return super().class_bound(raw, cls)
 
     def _know_wrapped(self, raw: Any) -> None:
-        """Remember the function in a property, class method or static method: it stays that object, but its code and its closure may change."""
+        """Remember the functions in a property, class method or static method: each stays that object, but its code and its closure may change."""
         if type(raw) in _WRAPPERS and self.source(raw) is not None:
-            function = raw.fget if type(raw) is property else raw.__func__
-            if type(function) not in self.atoms:
-                self.known.setdefault(id(function), (function, self.sources.const(function)))
+            for function in (raw.fget, raw.fset, raw.fdel) if type(raw) is property else (raw.__func__,):
+                if type(function) not in self.atoms:
+                    self.known.setdefault(id(function), (function, self.sources.const(function)))
 
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
         now = self.effects.now(owner, name)
