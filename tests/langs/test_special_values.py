@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import torch
 from eager_versions import later
-from special_values import ALL, BINARY, DTYPES, REDUCTIONS, REDUCTIONS_ALONG, SCANS, SHAPES, UNARY, check
+from special_values import ALL, BINARY, DTYPES, LARGE, REDUCTIONS, REDUCTIONS_ALONG, SCANS, SHAPES, UNARY, check, spaced
 
 from dovetail.langs.torch.binding.symbol import TABLE
 
@@ -46,6 +46,20 @@ WITHOUT = {
 def test_special_numbers_give_what_eager_gives(text):
     shape = (100, 63) if text in (*SCANS, *REDUCTIONS, *REDUCTIONS_ALONG) else (64,)
     assert not list(check(text, shape, torch.float32, gradient=True))
+
+
+@pytest.mark.parametrize("i", range(0, len(ALL), 40))
+def test_special_numbers_of_strided_arguments_give_what_eager_gives(i):
+    assert not list(check(ALL[i], (100, 63), DTYPES[i // 40 % len(DTYPES)], gradient=True, layout=spaced))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("i", range(len(ALL)))
+def test_special_numbers_of_large_and_of_strided_arguments_give_what_eager_gives(i, gradient):
+    text, dtype = ALL[i], DTYPES[i % len(DTYPES)]
+    found = [*check(text, (100, 63), dtype, gradient, layout=spaced), *check(text, (65,), dtype, gradient, layout=spaced)]
+    assert not [*found, *(check(text, (LARGE,), dtype, gradient) if i % 5 == 0 else ())]
 
 
 @pytest.mark.slow
