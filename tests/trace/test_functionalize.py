@@ -206,6 +206,13 @@ def test_a_constant_that_the_program_writes_is_written():
     assert [compiled(torch.ones(1)).item() for _ in range(3)] == [1, 2, 3] and counter.item() == 3
 
 
+def test_a_product_that_eager_resizes_in_place_is_refused():
+    fn = lambda x: x.addbmm_(torch.ones(2, 5, 4), torch.ones(2, 4, 3))  # noqa: E731
+    with pytest.raises(dovetail.errors.Unsupported, match="traced tensors cannot be resized; use the result of addbmm"):
+        dovetail.jit(fn)(torch.ones(1, 3))
+    assert fn(torch.ones(1, 3)).shape == (5, 3)
+
+
 @pytest.mark.parametrize(
     ("fn", "match"),
     [

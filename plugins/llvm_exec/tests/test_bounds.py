@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 import torch
-from llvm_against_eager import assert_same
+from llvm_against_eager import assert_same, compiled
 from torch.nn import functional as F
 
 import dovetail
@@ -120,3 +120,11 @@ def test_gathers_and_losses(ex):
     mine, theirs = ours(w, i, t), F.cross_entropy(F.embedding(i, w) * 2, t)
     assert_same(mine, theirs, scale=10)
     assert_same(torch.autograd.grad(mine, w), torch.autograd.grad(theirs, w), scale=10)
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_a_class_that_one_hot_has_no_column_for_is_an_error(wrong):
+    fn = compiled(lambda x: F.one_hot(x, 4) + 0)
+    with pytest.raises(IndexError, match="out of bounds"):
+        fn(torch.tensor([0, 3, wrong]))
+    assert fn(torch.tensor([0, 3, 1])).tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0]]
