@@ -141,6 +141,17 @@ def test_a_gradient_added_up_over_what_was_written_may_round():
     assert off_by(1e-2) is not None
 
 
+def test_a_cast_is_no_view_in_float64():
+    steps = (
+        *(Step("{0} * 2", ("x0",), "v0"), Step("{0}.to(torch.bfloat16)", ("v0",), "v1"), Step("torch.asinh({0})", ("v1",), "v2")),
+        Step("{0}.mul_(3)", ("v0",), "v3", writes=True),
+    )
+    drawn = Draft(draft(*steps).inputs, steps, ("v2", "v3"))
+    reference = Reference(drawn, 0)
+
+    assert torch.allclose(reference.exact.results[0], reference.eager.results[0].double(), rtol=0.02)
+
+
 def test_infinities_of_the_other_sign_are_wrong():
     special = draft(Step("{0} * 1", ("x0",), "v0"), values="special")
 

@@ -191,8 +191,9 @@ def _compiled(line: str) -> Any:
 
 
 def widened(text: str) -> str:
-    """Return source with dtypes of twice the precision."""
-    return re.sub(r"torch\.complex64\b", "torch.complex128", re.sub(r"torch\.b?float(16|32)\b", "torch.float64", text))
+    """Return source with dtypes of twice the precision; a cast that changes nothing there copies all the same."""
+    wide = re.sub(r"torch\.complex64\b", "torch.complex128", re.sub(r"torch\.b?float(16|32)\b", "torch.float64", text))
+    return wide.replace(".to(torch.float64)", ".to(torch.float64, copy=True)")
 
 
 def refill(inputs: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[Tensor]:
