@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial, partialmethod
+from types import FunctionType, MethodType
 from typing import Any
 
 HEAP, IMMUTABLE = 1 << 9, 1 << 8  # flags: allocated at run time, so that instances can get another class; no attribute of it can be set
+_WRAPPERS = {  # a class of what wraps a function, and the name of the function there
+    **dict.fromkeys((staticmethod, classmethod, MethodType), "__func__"),
+    **dict.fromkeys((partial, partialmethod), "func"),
+    property: "fget",
+    type(lru_cache(len)): "__wrapped__",
+}
 NULL: Any = object()  # an empty place on the interpreter's stack or in a slot, or no such attribute, as the NULL pointer is in CPython
 _mro, _dict = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # which no metaclass can change
 
@@ -16,6 +24,18 @@ def lookup(cls: type, name: str) -> Any:
         if value is not NULL:
             return value
     return NULL
+
+
+def is_in_python(raw: Any) -> bool:
+    """Return whether a call of what a class has under a name runs Python code: that of a function, or of what wraps one."""
+    kind = type(raw)
+    if kind is FunctionType:
+        return True
+    if (inner := _WRAPPERS.get(kind)) is not None:
+        return is_in_python(getattr(raw, inner))
+    if isinstance(raw, type):
+        return bool(raw.__flags__ & HEAP) and (is_in_python(lookup(raw, "__new__")) or is_in_python(lookup(raw, "__init__")))
+    return type(lookup(kind, "__get__")) is FunctionType or type(lookup(kind, "__call__")) is FunctionType
 
 
 def bound(raw: Any, instance: Any, cls: type) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 import types
 
@@ -170,6 +171,15 @@ WORLD = types.ModuleType("generated_world")
 exec(compile(CLASSES, "<classes>", "exec", dont_inherit=True), vars(WORLD))
 
 
+def wrapped(cls):
+    """Return a class like `cls` whose special methods are no plain functions."""
+    methods = {name: functools.partialmethod(method) for name, method in vars(cls).items() if isinstance(method, types.FunctionType)}
+    return type(f"{cls.__name__}W", (cls,), {**methods, "__module__": WORLD.__name__})
+
+
+vars(WORLD).update({f"{cls.__name__}W": wrapped(cls) for cls in list(vars(WORLD).values()) if isinstance(cls, type) and issubclass(cls, WORLD.N)})
+
+
 def shown(value):
     """Return a value as text that tells any two apart; objects by their class and attributes, not by their address."""
     kind = type(value)
@@ -196,7 +206,8 @@ _OWN = {cls for cls in vars(WORLD).values() if isinstance(cls, type) and issubcl
 
 
 def _objects(names):
-    return {name: [(f"{name}(3)", f"{name}(5)"), (f"{name}(1)", f"{name}(0)"), (f"{name}(4)", f"{name}(3)")] for name in names.split()}
+    pairs = (("(3)", "(5)"), ("(1)", "(0)"), ("(4)", "(3)"), ("W(3)", "W(5)"))
+    return {name: [(f"{name}{one}", f"{name}{other}") for one, other in pairs] for name in names.split()}
 
 
 VALUES = {

@@ -21,6 +21,39 @@ class O:
 kind, o = int, O()
 def f(t): return t * (2. if isinstance(o, int) else 3.) * (1. if o.__class__ is int else 5.)
 -- kind = float
+== special methods that are static, class and partial methods
+scale = 2.
+class O:
+    @staticmethod
+    def __neg__(): return scale
+    @classmethod
+    def __add__(cls, o): return scale + o
+    __len__ = functools.partial(lambda: int(scale))
+    __str__ = functools.partialmethod(lambda self, n: "s" * int(scale + n), 1)
+o = O()
+def f(t): return t * -o * (o + 1) * len(o) * len(f"{o}")
+-- scale = 3.
+== special methods that are callable objects and bound methods
+class C:
+    v = 2
+    def __call__(self, *x): return self.v
+c = C()
+class O:
+    __index__ = c
+    __getitem__ = c.__call__
+    @functools.lru_cache
+    def behind_cache(self): return 5
+    __call__ = behind_cache
+o = O()
+def f(t): return t * range(9)[o] * o[1] * o()
+-- c.v = 3
+== an `__init__` that is a partial method
+scale = 2.
+class O:
+    def put(self, n): self.v = n * scale
+    __init__ = functools.partialmethod(put, 4)
+def f(t): return t * O().v
+-- scale = 3.
 == a base gets an attribute
 class P: pass
 class O(P): pass

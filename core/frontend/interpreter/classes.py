@@ -6,7 +6,7 @@ import builtins
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.class_lookup import NULL, bound
+from dovetail.frontend.class_lookup import NULL, bound, is_in_python
 from dovetail.frontend.interpreter.engine import run
 from dovetail.frontend.interpreter.frame import Frame
 
@@ -112,6 +112,8 @@ def instantiate(world: World, cls: type, args: list[Any], kwargs: dict[str, Any]
     meta = world.from_class(type(cls), "__call__")
     if type(meta) is FunctionType:
         return world.call_function(meta, [cls, *args], kwargs)
+    if is_in_python(meta):
+        return world.call(world.special(cls, "__call__"), args, kwargs, frame)
     return make(world, cls, args, kwargs, frame) if meta is type.__call__ else world.make_native(cls, args, kwargs, frame)
 
 
@@ -119,7 +121,7 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
     """Return type.__call__(cls, *args, **kwargs)."""
     new, init = world.from_class(cls, "__new__"), world.from_class(cls, "__init__")
     new = new if type(new) in (FunctionType, BuiltinFunctionType) else bound(new, None, cls)
-    if type(new) is BuiltinFunctionType and type(init) is not FunctionType:
+    if type(new) is BuiltinFunctionType and not is_in_python(init):
         return world.make_native(cls, args, kwargs, frame)
     if type(new) is BuiltinFunctionType:
         instance = world.make_native(cls.__new__, [cls, *args], kwargs, frame)
@@ -128,9 +130,9 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
     if not isinstance(instance, cls) or cls is type:
         return instance
     init = world.from_class(type(instance), "__init__")
-    if type(init) is not FunctionType:
+    if not is_in_python(init):
         bound(init, instance, type(instance))(*args, **kwargs)
-    elif world.call_function(init, [instance, *args], kwargs) is not None:
+    elif world.call(world.special(instance, "__init__"), args, kwargs, frame) is not None:
         raise TypeError("__init__() should return None")
     return instance
 

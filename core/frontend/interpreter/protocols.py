@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
-from dovetail.frontend.class_lookup import NULL, lookup
-from dovetail.frontend.interpreter.world import SUSPENDED, World
+from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
+from dovetail.frontend.interpreter.world import SUSPENDED, Special, World
 
 REFLECTED_COMPARISONS = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__", "__ne__": "__ne__"}
 COMPARISON_SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
@@ -72,10 +72,12 @@ class Protocols(World):
             return NULL
         return namespace.get(name, NULL) if isinstance(namespace, dict) else NULL
 
-    def method(self, value: Any, name: str) -> FunctionType | None:
-        """Return the Python function that value's class has under this name; None where it has none, or something native."""
+    def method(self, value: Any, name: str) -> FunctionType | Special | None:
+        """Return the method in Python that value's class has under this name; None where it has none, or something native."""
         raw = lookup(type(value), name)
-        return self.from_class(type(value), name) if type(raw) is FunctionType else None
+        if type(raw) is FunctionType:
+            return self.from_class(type(value), name)
+        return Special(name) if is_in_python(raw) else None
 
     # attributes
 
@@ -83,15 +85,16 @@ class Protocols(World):
         if type(owner) in SUSPENDED:
             return super().load_attr(owner, name)
         getter = lookup(type(owner), "__getattribute__")
-        if isinstance(owner, _OWN_LOOKUP) or type(getter) not in (FunctionType, types.WrapperDescriptorType):
+        in_python = is_in_python(getter)
+        if isinstance(owner, _OWN_LOOKUP) or not (in_python or type(getter) is types.WrapperDescriptorType):
             return self.native_attr(owner, name)
         hook = lookup(type(owner), "__getattr__")
         try:
-            if type(getter) is FunctionType:
+            if in_python:
                 return self.call_function(self.method(owner, "__getattribute__"), [owner, name], {})
             return self.generic_attr(owner, name)
         except AttributeError:
-            if type(hook) is not FunctionType:
+            if not is_in_python(hook):
                 raise
         return self.call_function(self.method(owner, "__getattr__"), [owner, name], {})
 
@@ -121,7 +124,7 @@ class Protocols(World):
 
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
         """Return an attribute that neither class nor instance has: CPython's own error, unless a class in C looks it up in its own way."""
-        hooked = type(lookup(cls, "__getattr__")) is FunctionType
+        hooked = is_in_python(lookup(cls, "__getattr__"))
         return object.__getattribute__(owner, name) if hooked else getattr(owner, name)
 
     def bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
@@ -138,7 +141,7 @@ class Protocols(World):
         get = lookup(kind, "__get__")
         if get is NULL:
             return raw
-        if type(get) is FunctionType:
+        if is_in_python(get):
             return self.call_function(self.method(raw, "__get__"), [raw, owner, cls], {})
         return self.native_bound(raw, owner, cls, name)
 
@@ -148,7 +151,7 @@ class Protocols(World):
             return MethodType(raw.__func__, cls)
         if type(raw) is staticmethod:
             return raw.__func__
-        if type(lookup(type(raw), "__get__")) is FunctionType and type(raw) is not enum.property:  # that of a member returns it always
+        if is_in_python(lookup(type(raw), "__get__")) and type(raw) is not enum.property:  # that of a member returns it always
             return self.call_function(self.method(raw, "__get__"), [raw, None, cls], {})
         return NULL
 
@@ -168,14 +171,14 @@ class Protocols(World):
         raw = lookup(type(owner), name)
         if type(raw) is property and raw.fset is not None and not isinstance(owner, type):
             self.call(self.from_class(type(owner), name).fset, [owner, value], {}, None)
-        elif raw is not NULL and type(lookup(type(raw), "__set__")) is FunctionType and not isinstance(owner, type):
+        elif raw is not NULL and is_in_python(lookup(type(raw), "__set__")) and not isinstance(owner, type):
             self.call_function(self.method(raw, "__set__"), [self.from_class(type(owner), name), owner, value], {})
         else:
             self.set_native(owner, name, value)
 
     def set_native(self, owner: Any, name: str, value: Any) -> None:
         """Set owner.name = value, where no Python function takes part."""
-        if type(lookup(type(owner), "__setattr__")) is FunctionType:
+        if is_in_python(lookup(type(owner), "__setattr__")):
             object.__setattr__(owner, name, value)
         else:
             setattr(owner, name, value)
@@ -197,7 +200,7 @@ class Protocols(World):
 
     def delete_native(self, owner: Any, name: str) -> None:
         """Delete owner.name, where no Python function takes part."""
-        if type(lookup(type(owner), "__delattr__")) is FunctionType:
+        if is_in_python(lookup(type(owner), "__delattr__")):
             object.__delattr__(owner, name)
         else:
             delattr(owner, name)
@@ -213,7 +216,7 @@ class Protocols(World):
         method = self.method(owner, "__getitem__")
         if method is not None:
             return self.call_function(method, [owner, key], {})
-        if isinstance(owner, type) and type(lookup(type(owner), "__getitem__")) is not FunctionType:
+        if isinstance(owner, type):
             raw = lookup(owner, "__class_getitem__")
             if type(raw) is classmethod and type(raw.__func__) is FunctionType:
                 return self.call(self.load_attr(owner, "__class_getitem__"), [key], {}, None)
@@ -342,12 +345,12 @@ class Protocols(World):
             raise TypeError(f"'{COMPARISON_SYMBOLS[op]}' not supported between instances of {kinds}")
         raise TypeError(f"unsupported operand type(s) for {SYMBOLS[op]}: {kinds}")
 
-    def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | None:
-        """Return the first of these methods that value's class has, if it is a Python function; what `object` has does not count."""
+    def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | Special | None:
+        """Return the first of these methods that value's class has, if it is in Python; what `object` has does not count."""
         for name in names:
             raw = lookup(type(value), name)
-            if type(raw) is FunctionType:
-                return self.from_class(type(value), name)
+            if is_in_python(raw):
+                return self.method(value, name)
             if raw is not NULL and raw is not object.__dict__.get(name):
                 return None
         return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from types import AsyncGeneratorType, CellType, CodeType, CoroutineType, FunctionType, GeneratorType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, bound, lookup
@@ -31,6 +31,12 @@ from dovetail.frontend.interpreter.tracebacks import is_own_code
 
 SUSPENDED = (GeneratorType, CoroutineType, AsyncGeneratorType)
 OPCODES = {(3, 11): Py311, (3, 12): Py312, (3, 13): Py313, (3, 14): Py314}
+
+
+class Special(NamedTuple):
+    """A special method that is Python code, but no plain function: it is bound to the first argument of its call."""
+
+    name: str
 
 
 class World:
@@ -353,8 +359,10 @@ class World:
         """Call what is not Python."""
         return function(*args, **kwargs) if kwargs else function(*args)
 
-    def call_function(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Interpret a call of a Python function; the interpreter's own run natively."""
+    def call_function(self, function: FunctionType | Special, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Interpret a call of a Python function, or of a special method that wraps one; the interpreter's own run natively."""
+        if type(function) is Special:
+            return self.call(self.special(args[0], function.name), args[1:], kwargs, None)
         if is_own_code(function.__code__):
             return function(*args, **kwargs)
         return start(self.frame(function, args, kwargs))

@@ -7,13 +7,14 @@ from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType,
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import IMMUTABLE, NULL, lookup
+from dovetail.frontend.class_lookup import IMMUTABLE, NULL, is_in_python, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import is_data
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.constants import is_foreign_memory
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.lacking import is_library
+from dovetail.frontend.interpreter.world import Special
 
 _WRAPPERS = (property, staticmethod, classmethod)
 
@@ -55,8 +56,8 @@ class Attributes:
         self.guard_class(cls, name)
         return self.reach(raw, self.sources.static(owner, name))
 
-    def method(self, value: Any, name: str) -> FunctionType | None:
-        """Return the Python function that the class of `value` has under this name, None where it has none: both are facts about the class."""
+    def method(self, value: Any, name: str) -> FunctionType | Special | None:
+        """Return the method in Python that the class of `value` has under this name, None where it has none: both are facts about the class."""
         kind = type(value)
         if kind in self.atoms:
             return None
@@ -65,11 +66,12 @@ class Attributes:
             self.outside(value)
         if type(raw) is FunctionType:
             return self.from_class(kind, name)
-        if not is_tensor:
-            self.guard_class(kind, name)
-        return None
+        if is_tensor:
+            return None
+        self.guard_class(kind, name)
+        return Special(name) if is_in_python(raw) else None
 
-    def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | None:
+    def first_method(self, value: Any, names: tuple[str, ...]) -> FunctionType | Special | None:
         for name in names:
             if type(lookup(type(value), name)) is not FunctionType and not self.recorder.is_tensor(value):
                 self.guard_class(type(value), name)

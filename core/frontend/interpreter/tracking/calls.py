@@ -26,7 +26,7 @@ from types import (
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
@@ -41,12 +41,15 @@ from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, L
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, is_of_numpy, rule_of
 from dovetail.frontend.interpreter.tracking.twins import translated
+from dovetail.frontend.interpreter.world import Special
 
 
 class Calls:
     """The order is: bound method, the framework's, lookaside, Python function, class, callable object, container method, C code."""
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if type(function) is Special:
+            function, args = self.special(args[0], function.name), args[1:]
         while type(function) is MethodType:
             if self.source(function) is not None:
                 self._bound_outside(function)
@@ -70,7 +73,7 @@ class Calls:
         known = BY_TYPE.get(type(function))
         if known is not None:
             return known(self, function, args, kwargs, frame)
-        if type(lookup(type(function), "__call__")) is FunctionType:
+        if is_in_python(lookup(type(function), "__call__")):
             self.outside(function)
             return self.call_function(self.method(function, "__call__"), [function, *args], kwargs)
         if self.recorder.writes_text and self.lookaside(function) is not None and function not in PASSING:

@@ -24,7 +24,7 @@ from types import (
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import HEAP, NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, NULL, is_in_python, lookup
 from dovetail.frontend.guards.runtime import contents_of
 from dovetail.frontend.interpreter.tracking.constants import is_constant, reads_content
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, base_of, keys_of
@@ -131,7 +131,7 @@ class Comparing:
             return False
         if isinstance(key, (tuple, frozenset)):
             return any([self.is_odd(part) for part in key])
-        if type(lookup(kind, "__hash__")) is FunctionType or type(lookup(kind, "__eq__")) is FunctionType:
+        if is_in_python(lookup(kind, "__hash__")) or is_in_python(lookup(kind, "__eq__")):
             return True
         source = self.source(key)
         return source is not None and source.kind != "const" and not self.recorder.is_tensor(key) and not is_constant(key)

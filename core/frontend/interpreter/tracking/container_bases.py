@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any
 
-from dovetail.frontend.class_lookup import lookup
+from dovetail.frontend.class_lookup import is_in_python, lookup
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash
 
 CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, MappingProxyType})
@@ -16,7 +16,7 @@ MAPPINGS = (dict, MappingProxyType)
 
 def reads_in_python(kind: type) -> bool:
     """Return whether a class reads its items in Python."""
-    return any([type(lookup(kind, name)) is FunctionType for name in ("__getitem__", "__contains__", "__len__", "__iter__", "keys", "items")])
+    return any([is_in_python(lookup(kind, name)) for name in ("__getitem__", "__contains__", "__len__", "__iter__", "keys", "items")])
 
 
 def base_of(container: Any) -> type:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 
 TEXT = ("__str__", "__repr__", "__format__")
 ORDER = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
@@ -102,8 +102,7 @@ _STR, _REPR = 1, 2  # of the conversions in an f-string
 
 def python_methods(kind: type) -> tuple[str, ...]:
     """Return the methods of a class that C code may call and that are written in Python, as they are now."""
-    from_python = [name for name in SEEN_BY_C if hasattr(lookup(kind, name), "__code__")]
-    return tuple(from_python)
+    return tuple([name for name in SEEN_BY_C if is_in_python(lookup(kind, name))])
 
 
 def is_mirrored(kind: type) -> bool:
