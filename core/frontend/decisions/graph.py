@@ -265,11 +265,9 @@ class Graph:
 
     def call(self, args: tuple, kwargs: dict, restarts: int = 0) -> Any:
         """Return the result of a call, or a Miss where a guard of the root fails; `restarts` counts how often it has started again."""
-        if not self.origin.edges:
-            with self.lock:
-                if not self.origin.edges and self.begin(args, kwargs) is not None:
-                    return self._eager(args, kwargs, None)
-        root = self.root
+        root = self._begun(args, kwargs)
+        if root is None:
+            return self._eager(args, kwargs, None)
         checked = root.check(args, kwargs)
         if type(checked) is Miss:
             return checked
@@ -289,6 +287,16 @@ class Graph:
             self.warn(why)
         self.check_worth()
         return self._eager(args, kwargs, raised)
+
+    def _begun(self, args: tuple, kwargs: dict) -> Edge | None:
+        """Return the way to the first decision, which the first call compiles; None where that cannot be done."""
+        origin = self.origin  # which another thread may replace at any time
+        if not origin.edges:
+            with self.lock:
+                if not self.origin.edges and self.begin(args, kwargs) is not None:
+                    return None
+                origin = self.origin
+        return origin.edges[None][0]
 
     def report_pins(self) -> None:
         """Report the sizes that were needed as plain ints."""
