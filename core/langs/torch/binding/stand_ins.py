@@ -92,18 +92,18 @@ def _recurrent(function: Callable) -> Callable:
     return like
 
 
-_WINDOWS = ("bartlett", "blackman", "hamming", "hann", "kaiser")
+# Name in torch -> a function that returns tensors like the results of the callable, where fake tensors do not work; or what makes it of the callable.
+_FIXED = {"ctc_loss": _ctc_loss, "combinations": _combinations, "istft": _istft, "pdist": _pdist}
+_MADE: dict[str, Callable[[Callable], Callable]] = {
+    "tril_indices": lambda function: _triangle(function, _below),
+    "triu_indices": lambda function: _triangle(function, lambda row, col, offset: row * col - _below(row, col, offset - 1)),
+    **{f"{name}_window": lambda function: _of_length(function, lambda n: n) for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")},
+    "fft.fftfreq": lambda function: _of_length(function, lambda n: n),
+    "fft.rfftfreq": lambda function: _of_length(function, lambda n: n // 2 + 1),
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
+}
 
-# torch callable -> a function that returns tensors like its results, where fake tensors do not work
 STAND_INS: dict[Any, Callable] = {
-    resolve("torch.ctc_loss"): _ctc_loss,
-    resolve("torch.combinations"): _combinations,
-    resolve("torch.istft"): _istft,
-    torch.pdist: _pdist,
-    torch.tril_indices: _triangle(torch.tril_indices, _below),
-    torch.triu_indices: _triangle(torch.triu_indices, lambda row, col, offset: row * col - _below(row, col, offset - 1)),
-    **{getattr(torch, f"{name}_window"): _of_length(getattr(torch, f"{name}_window"), lambda n: n) for name in _WINDOWS},
-    torch.fft.fftfreq: _of_length(torch.fft.fftfreq, lambda n: n),
-    torch.fft.rfftfreq: _of_length(torch.fft.rfftfreq, lambda n: n // 2 + 1),
-    **{function: _recurrent(function) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") if (function := resolve(f"torch.{name}")) is not None},
+    **{function: like for name, like in _FIXED.items() if (function := resolve(f"torch.{name}")) is not None},
+    **{function: make(function) for name, make in _MADE.items() if (function := resolve(f"torch.{name}")) is not None},
 }
