@@ -148,9 +148,9 @@ torch.Tensor.split = lambda self, n: (self * 3, self)
 == an operator of tensors is replaced
 def f(t): return t + 1
 def reset():
-    if hasattr(torch.Tensor, "_old"): torch.Tensor.__add__ = torch.Tensor._old; del torch.Tensor._old
+    if "__add__" in vars(torch.Tensor): del torch.Tensor.__add__
 -- 
-torch.Tensor._old = torch.Tensor.__add__; torch.Tensor.__add__ = lambda self, o: self * 30
+torch.Tensor.__add__ = lambda self, o: self * 30
 == tensors get a method
 def f(t): return t.double_it() if hasattr(t, "double_it") else t
 def reset():
