@@ -43,6 +43,11 @@ def zeros_like(x: Any) -> Any:
     return full(shape=x.spec.shape, value=_ZERO[x.spec.dtype.kind], dtype=x.spec.dtype, device=x.spec.device)
 
 
+def ones_like(x: Any) -> Any:
+    """Return ones of the shape, dtype and device of a traced tensor."""
+    return full(shape=x.spec.shape, value=type(_ZERO[x.spec.dtype.kind])(1), dtype=x.spec.dtype, device=x.spec.device)
+
+
 @prim(tags=CREATION | {Tag.CHEAP})
 def full(*, shape: tuple[int, ...], value: float, dtype: DType, device: Device) -> TensorSpec:
     """A tensor of `shape` filled with `value`."""

@@ -56,6 +56,7 @@ PROGRAMS = {
     "jacfwd with aux": lambda x, y: torch.func.jacfwd(lambda x: (x.sin(), x * y), has_aux=True)(x),
     "hessian": lambda x, y: torch.func.hessian(lambda x: (x.exp() * y).sum())(x),
     "jvp": lambda x, y: torch.func.jvp(lambda x, y: (x.softmax(0) * y, y.var()), (x, y), (y, x)),
+    "jvp of rules that leave out cotangents of 0": lambda x, y: torch.func.jvp(lambda x, y: torch.xlogy(x, y.exp()) + x**2, (x, y), (y, x)),
     "jvp with aux": lambda x, y: torch.func.jvp(lambda x: (x.prod(), x * y), (x,), (y,), has_aux=True),
     "jvp of jvp": lambda x, y: torch.func.jvp(lambda x: torch.func.jvp(lambda z: z.exp() * x, (x,), (y,))[1], (x,), (y,)),
     "jvp of grad": lambda x, y: torch.func.jvp(torch.func.grad(lambda x: f(x, x * y)), (x,), (y,)),

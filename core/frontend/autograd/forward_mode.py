@@ -14,7 +14,7 @@ from dovetail.frontend.autograd.custom_autograd import OwnBackward
 from dovetail.frontend.autograd.inner_function import copied, flag, pure, record
 from dovetail.langs.torch import tangents_of_opaque
 from dovetail.prims import Tag, recorder
-from dovetail.prims.creation import zeros_like
+from dovetail.prims.creation import ones_like, zeros_like
 from dovetail.prims.tangents import RULES
 from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, grad, leaves, substitute, tree_map, user_line
 from dovetail.trace.ir import draws
@@ -171,7 +171,7 @@ class ForwardMode:
         env = {names[p]: self.env.get(p, p) for p in reads}
         env |= {stand_in: seeds[g] for g, stand_in in zip(twice.pulled, twice.cotangents, strict=True)}
         env |= {new: p for new, p in zip(joint.outputs[0], line.writes, strict=True) if new is names[p]}
-        env |= {u: zeros_like(u) for u in joint.cotangents}
+        env |= {u: ones_like(u) for u in joint.cotangents}  # any point will do, but for 0, where rules leave out what is not finite
         return self._results(line, joint, twice, env, trace)
 
     def _results(self, line: BoundSymbol, joint: JointTrace, twice: JointTrace, env: dict[Proxy, Any], trace: Trace) -> list[Any]:
