@@ -93,8 +93,8 @@ def _recurrent(function: Callable) -> Callable:
 
 
 # Name in torch -> a function that returns tensors like the results of the callable, where fake tensors do not work; or what makes it of the callable.
-_FIXED = {"ctc_loss": _ctc_loss, "combinations": _combinations, "istft": _istft, "pdist": _pdist}
-_MADE: dict[str, Callable[[Callable], Callable]] = {
+_LIKE = {"ctc_loss": _ctc_loss, "combinations": _combinations, "istft": _istft, "pdist": _pdist}
+_MAKERS: dict[str, Callable[[Callable], Callable]] = {
     "tril_indices": lambda function: _triangle(function, _below),
     "triu_indices": lambda function: _triangle(function, lambda row, col, offset: row * col - _below(row, col, offset - 1)),
     **{f"{name}_window": lambda function: _of_length(function, lambda n: n) for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")},
@@ -104,6 +104,6 @@ _MADE: dict[str, Callable[[Callable], Callable]] = {
 }
 
 STAND_INS: dict[Any, Callable] = {
-    **{function: like for name, like in _FIXED.items() if (function := resolve(f"torch.{name}")) is not None},
-    **{function: make(function) for name, make in _MADE.items() if (function := resolve(f"torch.{name}")) is not None},
+    **{function: like for name, like in _LIKE.items() if (function := resolve(f"torch.{name}")) is not None},
+    **{function: make(function) for name, make in _MAKERS.items() if (function := resolve(f"torch.{name}")) is not None},
 }
