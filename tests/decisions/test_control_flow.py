@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from decisions.helpers import compiled, graph_of
+from packaging.version import Version
 from torch import _higher_order_ops as operations
 
 cond, while_loop = torch.cond, torch.while_loop
@@ -120,7 +121,13 @@ def test_gradients_through_a_scan_a_map_and_prefixes():
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (lambda x: operations.scan(lambda c, y: (c, y), x[0], x[:0]), "scan dimension > 0"),
+        pytest.param(
+            lambda x: operations.scan(lambda c, y: (c, y), x[0], x[:0]),
+            "scan dimension > 0",
+            marks=pytest.mark.skipif(
+                Version(torch.__version__) >= Version("2.15"), reason="eager scans nothing from torch 2.15 on; that is still refused"
+            ),
+        ),
         (lambda x: operations.map(torch.sin, x[:0]), "cannot be 0"),
         (lambda x: operations.map(lambda rows: rows[0] + rows[1], [x, x[1:]]), "must be consistent"),
     ],

@@ -28,7 +28,7 @@ class O:
     def __neg__(): return scale
     @classmethod
     def __add__(cls, o): return scale + o
-    __len__ = functools.partial(lambda: int(scale))
+    __len__ = staticmethod(functools.partial(lambda: int(scale)))  # from Python 3.14 on, a partial is bound as a function is
     __str__ = functools.partialmethod(lambda self, n: "s" * int(scale + n), 1)
 o = O()
 def f(t): return t * -o * (o + 1) * len(o) * len(f"{o}")

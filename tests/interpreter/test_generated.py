@@ -6,6 +6,8 @@ import datetime
 import importlib.util
 import os
 import random
+import re
+import sys
 import time
 import uuid
 import warnings
@@ -123,7 +125,9 @@ def test_names_that_are_unique_are_new_at_every_call():
         results = [compiled(X + i) for i in range(4)]
     assert len({name for result in results for name in result}) == 5
     torch.testing.assert_close([[*result.values()] for result in results], [[(X + i) * 2, (X + i).sum()] for i in range(4)])
-    assert "os.urandom() at" in str(caught[0].message) and "had 2 outcomes" in str(caught[0].message)
+    by_line = sys.version_info >= (3, 14)  # where uuid4 has no `if` between the draw and the name
+    expected = r"until .*uuid\.py:\d+; it runs eagerly" if by_line else r"os\.urandom\(\) at .* had 2 outcomes"
+    assert re.search(expected, str(caught[0].message))
 
 
 def test_a_write_to_an_outside_buffer_is_refused_and_undone():
