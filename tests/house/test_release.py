@@ -46,6 +46,11 @@ def test_a_result_counts_tests_by_how_they_ended(result):
     assert result.summary() == "1 failed, 1 passed, 2 skipped, 1 xfailed"
 
 
+def test_reasons_name_no_folders_of_the_machine(release):
+    reason = "/usr/bin/g++ fails: /opt/p/a.h:3:12: x86_64/a.h is missing; see https://a.org/b/c or docs/a.md"
+    assert release("lane_results").without_folders(reason) == "g++ fails: a.h:3:12: x86_64/a.h is missing; see https://a.org/b/c or docs/a.md"
+
+
 def test_levels_are_kept_beside_one_another(release, result, tmp_path, monkeypatch):
     results = release("lane_results")
     monkeypatch.setattr(results, "RESULTS", tmp_path)
