@@ -14,7 +14,7 @@ from dovetail.prims import Symbol
 from dovetail.trace import TensorProxy, leaves, tree_map
 
 _DEVICES = ("cpu", "cuda")
-# Operations whose products autocast casts, after sums or decompositions in the dtype of the arguments: their results have its dtype.
+# Operations with products that autocast casts, after sums or decompositions in the dtype of the arguments: their results have its dtype.
 _MULTIPLYING = frozenset((torch.cov, torch.corrcoef, torch.linalg.pinv, torch.Tensor.cov, torch.Tensor.corrcoef))
 
 

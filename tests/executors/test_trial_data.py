@@ -1,4 +1,4 @@
-"""Faults that only some data show: trials catch each in the call that shows it, whose results are right."""
+"""Faults that only some data show: trials catch each in the call that shows it, and its results are right."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_fault_that_some_data_show_is_caught(name):
 
 
 def ruled(backward, forward=torch.mul):
-    """An executor of torch.mul whose grad rule runs an operation of its own."""
+    """An executor of torch.mul with a grad rule that runs an operation of its own."""
     own = OperatorExecutor("own")
     times = own.operation("times", backward, meta=lambda g, x: g, replace=True)
 

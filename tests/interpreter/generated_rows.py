@@ -172,7 +172,7 @@ exec(compile(CLASSES, "<classes>", "exec", dont_inherit=True), vars(WORLD))
 
 
 def wrapped(cls):
-    """Return a class like `cls` whose special methods are no plain functions."""
+    """Return a class like `cls` with special methods that are no plain functions."""
     methods = {name: functools.partialmethod(method) for name, method in vars(cls).items() if isinstance(method, types.FunctionType)}
     return type(f"{cls.__name__}W", (cls,), {**methods, "__module__": WORLD.__name__})
 

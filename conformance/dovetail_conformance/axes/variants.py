@@ -142,7 +142,7 @@ class Variants:
         return None
 
     def accepted(self, sample: SampleInput, row: Row = USUAL) -> Case | None:
-        """Return the sample as a case; None where eager refuses it or takes long, where the results are too large, or nobody knows them."""
+        """Return the sample as a case; None where eager refuses it or takes long, where the results are too large, or they are unknown."""
         program = program_of(self.info.symbol, sample)
         case = Case(self.subject, self.info, program, message(sample), sample)
         if not fits(case) or _order_decides(case) or _reads_outside(case):

@@ -180,7 +180,7 @@ def _growth(line: BoundSymbol) -> float:
 
 
 def _whole(values: Any) -> bool:
-    """Whether tensors hold whole numbers, whose sums and products are exact in any order."""
+    """Whether tensors hold whole numbers: their sums and products are exact in any order."""
     return all([bool((x == x.round()).all()) for x in leaves(values) if isinstance(x, Tensor) and x.is_floating_point()])
 
 

@@ -86,7 +86,7 @@ def agreement(got: Any, expected: Any) -> Agreement:
 
 
 def _absolute(absolute: float, scale: float, dtype: torch.dtype) -> float:
-    """Return the absolute tolerance of a result whose largest element is `scale`; subnormal numbers may be 0."""
+    """Return the absolute tolerance of a result with `scale` as its largest element; subnormal numbers may be 0."""
     info = torch.finfo(dtype)
     subnormal = info.smallest_normal * (info.eps if dtype is torch.float16 else 1.0)
     return max(absolute * min(scale, 1.0), subnormal)

@@ -43,7 +43,7 @@ def _key(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -
 
 
 def _from_outside(tracker: Any, *values: Any) -> bool:
-    """Return whether all values are plain or outside objects, whose identity is then guarded."""
+    """Return whether all values are plain or outside objects; the identity of these is then guarded."""
     objects = [value for value in values if type(value) not in tracker.atoms]
     if any([tracker.source(value) is None or tracker.recorder.is_tensor(value) for value in objects]):
         return False

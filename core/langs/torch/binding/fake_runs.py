@@ -147,7 +147,7 @@ _WITHOUT_FAKES: ContextVar[bool] = ContextVar("without_fakes", default=False)
 def without_fakes() -> Iterator[None]:
     """Run opaque calls on real tensors while open, where that gives a result: fake tensors import torch's compiler, which takes a second.
 
-    Which arguments are written and whether numbers are drawn is known on the CPU alone, whose random state is put back.
+    Which arguments are written and whether numbers are drawn is known on the CPU alone; its random state is put back.
     """
     token, state = _WITHOUT_FAKES.set(True), torch.get_rng_state()
     try:

@@ -40,7 +40,7 @@ def _of_length(function: Callable, length: Callable[[Any], Any]) -> Callable:
 
 
 def _triangle(function: Callable, count: Callable[[Any, Any, Any], Any]) -> Callable:
-    """Return a factory of the `count` positions in a triangle of a matrix, whose sizes need not be numbers."""
+    """Return a factory of the `count` positions in a triangle of a matrix with sizes that need not be numbers."""
     return lambda row, col, offset=0, **kwargs: function(2, 2, **kwargs).new_empty((2, count(row, col, offset)))
 
 
