@@ -63,6 +63,7 @@ def looked_up(tracker: Any, look: partial) -> Any:
     result = _outcome(look)
     source = tracker.sources.call(tracker.sources.const(partial(_outcome, look)))
     if not isinstance(result, Raised):
+        tracker.guard("type", source, type(result))  # which tells it from an error, where the program reads no more of it
         return tracker.reach(result, source)
     tracker.guard("type", source, Raised)
     for i, part in enumerate(result):
