@@ -2,7 +2,7 @@
 
     python tests/interpreter/generated.py [--programs 5000] [--seed 0] [--table docs/c_code.md] [--only TEXT] [--unseen]
 
-A row of `generated_rows.TEXT` names a callable and an expression over `v`, a value of some kind.  A program takes one row, two values of its
+A row of generated_calls.txt names a callable and an expression over `v`, a value of some kind.  A program takes one row, three values of its
 kind, a nest of containers that `v` lies in, and a way by which it reaches the program: as an argument, a global, an attribute, a variable of a
 closure, or changed in place.  A result may be eager's or a refusal, never another value.  The table counts both for each callable.
 """
@@ -43,11 +43,12 @@ NESTS = {  # how `v` is put into containers, and how it is taken out
     "dict subclass": ("Table(k={v})", "{a}['k']"),
     "partial": ("functools.partial(same, {v})", "{a}()"),
 }
+CALLS = (0, 1, 1, 2, 0)  # which value each call gets: a number that changes is a symbol of the second program, which the third value meets
 WAYS = ("argument", "keyword", "global", "attribute", "closure", "in place", "class")
 
 
 class Program(NamedTuple):
-    """One program: `source` defines f and call(i), which calls the function that it gets as it is called before (0) and after (1) the change."""
+    """One program: `source` defines f and call(i), which calls the function that it gets with value i of three."""
 
     name: str
     source: str
@@ -89,6 +90,7 @@ def _program(row: tuple[str, str, str], drawn: random.Random, plain: bool) -> Pr
     before, after = pairs[0] if plain else drawn.choice(pairs)
     if not plain and drawn.random() < 0.5:
         before, after = after, before
+    third = drawn.choice([value for pair in pairs for value in pair if value not in (before, after)] or [before])
     depth = 0 if plain else drawn.choice((0, 1, 1, 2, 3))
     put, take = "{v}", "{a}"
     for _ in range(depth):
@@ -97,7 +99,7 @@ def _program(row: tuple[str, str, str], drawn: random.Random, plain: bool) -> Pr
     way = "argument" if plain else drawn.choice(WAYS)
     whole = depth and drawn.random() < 0.2 and name in rows().WHOLE
     value = "{a}" if whole else take
-    text = f"{name}: {expression} | {kind} {before} -> {after} | {put} | {way}{' | whole' if whole else ''}"
+    text = f"{name}: {expression} | {kind} {before} -> {after} -> {third} | {put} | {way}{' | whole' if whole else ''}"
     places = {"argument": "a", "keyword": "a", "in place": "a", "global": "a", "attribute": "box.a", "closure": "a", "class": "Box.a"}
     arguments = {"argument": "t, a", "in place": "t, a", "keyword": "t, *, a"}.get(way, "t")
     call = {"argument": "f(t, now)", "in place": "f(t, now)", "keyword": "f(t, a=now)"}.get(way, "f(t)")
@@ -110,10 +112,10 @@ def _program(row: tuple[str, str, str], drawn: random.Random, plain: bool) -> Pr
             "f, put = make(None)\n"
         )
     change = {"global": "    global a\n    a = now\n", "attribute": "    box.a = now\n", "closure": "    put(now)\n", "class": "    Box.a = now\n"}
-    one, other = put.replace("{v}", before), put.replace("{v}", after)
+    values = ", ".join([put.replace("{v}", value) for value in (before, after, third)])
     held = "held = None\n" if way == "in place" else ""
     replace = "    global held\n    now = held = changed(held, now)\n" if way == "in place" else ""
-    source = f"{body}{held}def call(f, i):\n    t, now = T, ({one}, {other})[i] if i < 2 else None\n{replace}{change.get(way, '')}    return {call}\n"
+    source = f"{body}{held}def call(f, i):\n    t, now = T, ({values})[i]\n{replace}{change.get(way, '')}    return {call}\n"
     return Program(name, source, text)
 
 
@@ -138,9 +140,9 @@ def outcome(call: Any, *args: Any) -> tuple[str, Any]:
 def verdict(program: Program) -> str:
     """Return "right", "refused" with the reason, or "wrong" with both values."""
     eager, made = prepared(program), prepared(program)
-    wanted = [outcome(eager.call, eager.f, i) for i in (0, 1, 1, 0)]
+    wanted = [outcome(eager.call, eager.f, i) for i in CALLS]
     compiled = dovetail.jit(made.f, executors=["torch"])
-    for i, want in zip((0, 1, 1, 0), wanted, strict=True):
+    for i, want in zip(CALLS, wanted, strict=True):
         try:
             got = outcome(made.call, compiled, i)
         except DovetailError as error:

@@ -101,6 +101,27 @@ def test_what_python_may_branch_on_is_guarded(tmp_path):
     assert float(compiled(X)) == 1
 
 
+def test_a_file_that_comes_and_goes_is_looked_for_at_every_call(tmp_path):
+    file = tmp_path / "file"
+    compiled = dovetail.jit(lambda x: x + os.path.exists(file.as_posix()))
+
+    found = []
+    for change in (file.exists, file.touch, file.unlink, file.touch):
+        change()
+        found.append(float(compiled(X)))
+    assert found == [0, 1, 0, 1]
+
+
+def test_a_replaced_function_of_numpy_is_seen(monkeypatch):
+    compiled = dovetail.jit(lambda x, a: (x + numpy.sin(1.0), numpy.sum(a), numpy.exp(a)))
+    array = numpy.ones(2)
+
+    for name, other in (("sin", numpy.cos), ("sum", numpy.max), ("exp", numpy.log)):
+        compiled(X, array)
+        monkeypatch.setattr(numpy, name, other)
+        torch.testing.assert_close(compiled(X, array), (X + numpy.sin(1.0), numpy.sum(array), numpy.exp(array)))
+
+
 REFUSED = {
     "numpy.random.bytes": lambda x: x + len(numpy.random.bytes(2)),
     "datetime.datetime.now": lambda x: x + datetime.datetime.now().microsecond,

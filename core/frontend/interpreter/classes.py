@@ -131,7 +131,7 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
         return instance
     init = world.from_class(type(instance), "__init__")
     if not is_in_python(init):
-        bound(init, instance, type(instance))(*args, **kwargs)
+        world.call(bound(init, instance, type(instance)), args, kwargs, frame)
     elif world.call(world.special(instance, "__init__"), args, kwargs, frame) is not None:
         raise TypeError("__init__() should return None")
     return instance

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial, reduce
-from itertools import repeat
+from itertools import permutations
 from string import Formatter
 from types import (
     BuiltinFunctionType,
@@ -30,6 +30,7 @@ from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.interpreter.tracking.argument_places import in_place
 from dovetail.frontend.interpreter.tracking.callable_objects import BY_TYPE
 from dovetail.frontend.interpreter.tracking.choices import MODELS, picked
 from dovetail.frontend.interpreter.tracking.constructing import check_created, check_lifetime
@@ -58,6 +59,8 @@ class Calls:
             unbound = getattr(function.__objclass__, function.__name__, None)
             if self.lookaside(unbound) is not None:
                 function, args = unbound, [function.__self__, *args]
+        if self.source(function) is not None and type(function) not in BY_TYPE and not is_in_python(lookup(type(function), "__call__")):
+            self.pin(function)  # as a function of NumPy's, which no guard tells from another yet
         result = self.recorder.call(self, function, args, kwargs, frame)
         if result is not NULL:
             return result
@@ -76,6 +79,8 @@ class Calls:
         if is_in_python(lookup(type(function), "__call__")):
             self.outside(function)
             return self.call_function(self.method(function, "__call__"), [function, *args], kwargs)
+        if kwargs and not isinstance(function, FunctionType):
+            args, kwargs = in_place(function, args, kwargs)
         if self.recorder.writes_text and self.lookaside(function) is not None and function not in PASSING:
             args = [self.recorder.concrete(x) if self.recorder.is_text(x) else x for x in args]
         return super().call(function, args, kwargs, frame)
@@ -138,7 +143,7 @@ class Calls:
                     return self.load_attr(args[0], function.__self__.__name__)
                 return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
         if type(owner := getattr(function, "__self__", None)) is slice:
-            function = getattr(self.indexed(owner), function.__name__)
+            function, args = getattr(self.indexed(owner), function.__name__), list(map(self.indexed, args))
         if not isinstance(owner, (ModuleType, type(None))):
             check_created(function.__self__, function.__name__)
             if function.__name__ == "throw" and len(args) == 1 and isinstance(args[0], type):
@@ -218,8 +223,15 @@ class Calls:
         if rule is DEEP:
             read = self.all_read_by_c([*args, *kwargs.values()], into_arrays=is_of_numpy(function))
             return read[: len(args)], dict(zip(kwargs, read[len(args) :], strict=True))
-        if _iterates(function):
-            args = [self.indexed(self._drawn(x)) for x in args]
+        created = _created_class(function)
+        if issubclass(created, dict):
+            first = 1 if issubclass(created, defaultdict) else 0  # its factory
+            owner = OrderedDict() if issubclass(created, OrderedDict) else {}
+            args = [*args[:first], *[self.items_added(owner, x) for x in args[first:]]]
+        elif _iterates(function) or issubclass(created, _ITERATED):
+            indexed = (lambda x: x) if created is permutations else self.indexed  # which takes an int alone
+            args = [indexed(self._drawn(x)) for x in args]
+            kwargs = {name: indexed(self._drawn(x)) for name, x in kwargs.items()}
         stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"
         if function in CALL_BACK if isinstance(function, (type, BuiltinFunctionType)) else False:
             first = args[:1] if function is defaultdict else [self.native(x) for x in args[:1]]
@@ -295,16 +307,27 @@ class Calls:
 
 
 def _iterates(function: Any) -> bool:
-    """Return whether C code iterates its arguments, rather than storing them."""
+    """Return whether a function in C, or a class of itertools, iterates its arguments, rather than storing them."""
     if isinstance(function, type):
-        return function is deque or (function.__module__ == "itertools" and function is not repeat)
-    return isinstance(function, BuiltinFunctionType) and (function in _ITERATING or function.__name__ in ("join", "from_iterable"))
+        return function.__module__ == "itertools"
+    named = isinstance(function, BuiltinFunctionType) and (function.__module__ == "itertools" or function.__name__ in ("join", "from_iterable"))
+    return named or (isinstance(function, BuiltinFunctionType) and function in _ITERATING)
+
+
+def _created_class(function: Any) -> type:
+    """Return the class of which a call creates an instance with items of its arguments; NoneType for other callables."""
+    if isinstance(function, type):
+        return function
+    owner = getattr(function, "__self__", None)
+    immutable = isinstance(owner, type) and issubclass(owner, (tuple, frozenset)) and function.__name__ == "__new__"
+    return owner if immutable else type(None)
 
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "transformers"}
 _DESCRIPTORS = (FunctionType, property, classmethod, staticmethod, MemberDescriptorType, GetSetDescriptorType)
 _METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
+_ITERATED = (list, tuple, set, frozenset, deque)
 _ITERATING = frozenset({reduce, math.prod, math.fsum})
 
 

@@ -142,7 +142,10 @@ class Comparing:
             digests = [_Digest(self.hash(part)) for part in key]
             return hash(frozenset(digests) if isinstance(key, frozenset) else tuple(digests))
         method = self.method(key, "__hash__")
-        return hash(key) if method is None else self.call_function(method, [key], {})
+        if method is None:
+            return hash(key)
+        digest = self.call_function(method, [key], {})
+        return hash(_Digest(digest if isinstance(digest, int) else self.indexed(digest)))
 
     def check_hashes(self, container: Any, keys: Iterable[Any]) -> None:
         """Run the call in eager mode where a key of a container has another hash than when it was put there: no copy would be like it."""
@@ -229,7 +232,10 @@ class Comparing:
         ranks = items if key is None else [self.call(key, [item], {}, None) for item in items]
         ranks = [self.plain(rank) for rank in ranks]
         keys = ranks if all([self.is_simple(rank) for rank in ranks]) else [Compared(self, rank) for rank in ranks]
-        order = sorted(range(len(items)), key=keys.__getitem__, reverse=self.truth(reverse))
+        if not isinstance(reverse, bool):
+            first, _ = sorted((False, True), reverse=self.plain(reverse, mirrored=True))  # an error for what is no flag to this version of Python
+            reverse = first
+        order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
         return [items[i] for i in order]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +11,7 @@ from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.tracking.constructing import check_created
-from dovetail.frontend.interpreter.tracking.container_bases import BASES, MAPPINGS, base_of
+from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, MAPPINGS, base_of
 from dovetail.frontend.interpreter.tracking.effects import MUTATORS
 
 _ITERATES = frozenset(
@@ -20,6 +20,7 @@ _ITERATES = frozenset(
 )
 _JOINS = frozenset({f"__{side}{name}__" for name in ("add", "or", "and", "sub", "xor") for side in ("", "r", "i")} - _ITERATES)
 _LOOKING_UP = frozenset({"get", "__contains__"})
+_AT_ENDS = frozenset({"popitem", "move_to_end"})  # with a flag that says at which end
 _ITEM_METHODS = frozenset({"__getitem__", "__setitem__", "__delitem__"})
 
 
@@ -47,12 +48,17 @@ class ContainerMethods:
                 args = [stored, *args[1:]]
             else:
                 self.probe(owner, *[key for x in args[len(keeps) :] for key in x] if iterates else args[:1])
+        if isinstance(owner, OrderedDict) and name in _AT_ENDS:
+            at = name == "move_to_end"
+            args, kwargs = [*args[:at], *map(self.truth, args[at:])], {key: self.truth(x) if key == "last" else x for key, x in kwargs.items()}
         method = getattr(base_of(owner), name, None) or getattr(type(owner), name)  # as torch.Size.numel, of a class in C
         return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
 
     def items_added(self, owner: Any, value: Any) -> Any:
         """Return all that a container adds at once: the pairs of a mapping where it is one itself, else the items."""
-        if isinstance(owner, dict) and self.optional(value, "keys") is not None:
+        if isinstance(owner, dict) and (keys := self.optional(value, "keys")) is not None:
+            if isinstance(owner, OrderedDict) and type(value) not in CONTAINERS:  # which looks up each key
+                return {key: self.get_item(value, key) for key in self.spread(self.call(keys, [], {}, None))}
             return dict(self.pairs(value))
         return list(self.spread(value)) if is_iterable(value) else value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType, MethodType
@@ -13,6 +14,7 @@ from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAI
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash
 
+_INDEXED = (list, deque, bytearray, array, memoryview)  # containers that are changed at an index
 _HASHING = frozenset({"fromkeys", "_count_elements"})  # of dict, and what collections.Counter calls
 
 
@@ -179,9 +181,12 @@ class Containers:
             return
         self.recorder.meets(self, owner, value)
         key = self.from_front(owner, key)
-        if type(key) is slice and isinstance(owner, (list, bytearray)) and self.method(owner, "__setitem__") is None:
-            value = self.items_added(owner, value)
-            value = list(map(self.indexed, value)) if isinstance(owner, bytearray) and type(value) is list else value
+        if isinstance(owner, _INDEXED) and self.method(owner, "__setitem__") is None:
+            key = self.indexed(key)
+            if type(key) is slice and isinstance(owner, (list, bytearray)):
+                value = self.items_added(owner, value)
+            if not isinstance(owner, (list, deque)):
+                value = list(map(self.indexed, value)) if type(value) is list else self.read_by_c(value)
         if isinstance(owner, dict):
             key = self.hashable(self.outside_key(owner, key))
             self.probe(owner, key)
@@ -194,6 +199,8 @@ class Containers:
 
     def delete_item(self, owner: Any, key: Any) -> None:
         key = self.outside_key(owner, key) if isinstance(owner, dict) else self.from_front(owner, key)
+        if isinstance(owner, _INDEXED) and self.method(owner, "__delitem__") is None:
+            key = self.indexed(key)
         if id(owner) in self.views:
             self.get_item(owner, key)
             self.set_view(owner, key, DELETED)

@@ -12,7 +12,7 @@ from _abc import _abc_register
 from collections import _count_elements, defaultdict
 from collections.abc import Callable
 from functools import partial, reduce
-from itertools import accumulate, compress, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
+from itertools import accumulate, chain, compress, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
 from json.encoder import c_make_encoder
 from json.scanner import c_make_scanner
 from logging import Logger
@@ -107,6 +107,10 @@ def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict
     calls = builtin is map or builtin is filter
     if builtin is filter and len(args) == 2 and (args[0] is None or args[0] is bool):
         args = [lambda item: tracker.truth(item), args[1]]
+    if builtin is enumerate and len(args) == 2:
+        args = [args[0], tracker.indexed(args[1])]
+    if builtin is zip and kwargs:
+        kwargs = {name: tracker.truth(x) if name == "strict" else x for name, x in kwargs.items()}
     iterators = [tracker.native(x) if (calls and not i) or not _is_iterated(x) else tracker.spread(x) for i, x in enumerate(args)]
     if builtin is set or builtin is frozenset:
         iterators = [[tracker.hashable(item) for item in x] for x in iterators]
@@ -123,10 +127,11 @@ def _any(tracker: Any, items: Any) -> bool:
 
 
 def _accumulate(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    items, function, *rest = [*args, *[kwargs.pop("func", None)] * (len(args) == 1)]
-    if function is None:
-        return accumulate(tracker.spread(items), lambda x, y: tracker.binary(operator.add, x, y), *rest, **kwargs)
-    return accumulate(tracker.spread(items), tracker.reentrant(function), *rest, **kwargs)
+    if len(args) not in (1, 2) or not kwargs.keys() <= {"func", "initial"}:
+        return builtin(*args, **kwargs)  # raises
+    items, function = [*args, kwargs.pop("func", None)][:2]
+    added = (lambda x, y: tracker.binary(operator.add, x, y)) if function is None else tracker.reentrant(function)
+    return accumulate(tracker.spread(items), added, **kwargs)
 
 
 def _groupby(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -190,6 +195,14 @@ def _sorted(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any],
     if len(args) != 1 or not kwargs.keys() <= {"key", "reverse"}:
         return builtin(*args, **kwargs)  # raises
     return tracker.sort(list(tracker.spread(args[0])), **kwargs)
+
+
+def _from_iterable(tracker: Any, iterables: Any) -> Any:
+    return chain.from_iterable(map(tracker.spread, tracker.spread(iterables)))
+
+
+def _starmap(tracker: Any, function: Any, items: Any) -> Any:
+    return starmap(tracker.reentrant(function), map(tracker.spread, tracker.spread(items)))
 
 
 def _reversed(tracker: Any, value: Any) -> Any:
@@ -320,10 +333,9 @@ def _hash(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], f
         _id(tracker, args[0])
     if len(args) == 1 and isinstance(args[0], (tuple, frozenset)) and tracker.is_odd(args[0]):
         return tracker.hash(args[0])
-    return _HASH(tracker, builtin, args, kwargs, frame)
-
-
-_HASH = _conversion(int, "__hash__")
+    if len(args) == 1 and not kwargs and tracker.method(args[0], "__hash__") is not None:
+        return tracker.hash(args[0])
+    return tracker.call_native(builtin, args, kwargs, frame)
 
 
 def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -420,6 +432,8 @@ TABLE: dict[Any, Callable] = {
     dict.fromkeys: _answer(lambda tracker, keys, value=None: tracker.make_dict(keys := list(tracker.spread(keys)), [value] * len(keys))),
     compress: _answer(lambda tracker, items, chosen: compress(tracker.spread(items), map(tracker.truth, tracker.spread(chosen)))),
     accumulate: _accumulate,
+    chain.from_iterable: _answer(_from_iterable),
+    starmap: _answer(_starmap),
     groupby: _groupby,
     repeat: _answer(lambda tracker, value, *times: repeat(value, *map(tracker.indexed, times))),
     id: _id_called,
