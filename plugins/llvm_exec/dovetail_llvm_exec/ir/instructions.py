@@ -275,10 +275,6 @@ class Instructions:
         """Write to the address"""
         self.line(f"store {value}, {pointer}, align {self._align(value.type, align)}{metadata}")
 
-    def prefetch(self, pointer: Value) -> None:
-        """Ask for the cache line at an address, which need not be one."""
-        self.call("llvm.prefetch.p0", "void", pointer, Value("0", "i32"), Value("3", "i32"), Value("1", "i32"))
-
     def masked_load(self, type: str, pointer: Value, mask: Value, other: Value | None = None) -> Value:
         """Load the lanes of the mask; the others get `other` (zero) and their memory is not touched"""
         pointer = Value(f"align {self._align(type, None)} {pointer.name}", "ptr")

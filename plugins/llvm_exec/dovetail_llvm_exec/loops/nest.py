@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dovetail.dtypes import DType
-from dovetail.prims.sizes import Size, hint_of
+from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.ir.module import Builder
 from dovetail_llvm_exec.ir.values import Value, lanes_of, vector
 from dovetail_llvm_exec.loops.axes import Axis
@@ -18,8 +18,6 @@ from dovetail_llvm_exec.scalars.ops import EXACT, Op, written
 
 Access = tuple[Buffer, Form | None]  # a place in memory; without a form, one of the unit's own
 
-AHEAD = 1024  # bytes from what is read to what is asked for
-FAR = 4 * AHEAD  # bytes in a row from which that pays
 FAULTS = {"IndexError": 1, "ZeroDivisionError": 2, "RuntimeError": 4}  # what a kernel's status says
 
 
@@ -46,7 +44,6 @@ class Nest:
         self.cached: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
         self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
         self.aligned = False  # whether vectors in `streamed` buffers are known not to straddle lines of the cache, by a test of sizes
-        self.fetched: frozenset[Buffer] = frozenset()  # what is asked for before it is read
         self.reads: set[Access] = set()  # what the function really does to memory, for the verifier
         self.writes: set[Access] = set()
         self.heap: list[tuple[Value, Value]] = []  # memory of the function's own, and the room on the stack that it has where that is enough
@@ -320,8 +317,6 @@ class Nest:
         moved = any(self.is_vector(e) for e, _ in form.moving)
         step = self.across.step(form)
         if known_equal(step, 1) and not moved:
-            if buffer in self.fetched and mask is None and self._run(form) * buffer.dtype.bytes >= FAR:
-                b.prefetch(b.address(at, "i8", AHEAD))
             return b.load(type, at) if mask is None else b.masked_load(type, at, mask)
         if known_equal(step, -1) and not moved and mask is None:
             first = b.address(at, kinds.stored(buffer.dtype), -(lanes - 1))
@@ -349,14 +344,6 @@ class Nest:
                 b.store(value, at) if mask is None else b.masked_store(value, at, mask)
             return
         b.scatter(value, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
-
-    def _run(self, form: Form) -> int:
-        """Return how many elements lie one after the other, as the loops over a form go."""
-        steps = {step: hint_of(axis.size) for axis in dict.fromkeys(self.axis_of.values()) if (step := hint_of(axis.step(form))) > 1}
-        run = 0 if form.moving else hint_of(self.across.size)
-        while run in steps:
-            run *= steps.pop(run)
-        return run
 
     def _lines(self, form: Form, lanes: int) -> bool:
         """Return whether vectors of `lanes` elements never straddle, so that they are parts of lines of the cache."""

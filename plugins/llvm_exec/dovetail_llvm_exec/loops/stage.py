@@ -163,7 +163,7 @@ class Stage:
         for buffer in sorted(buffers | {e.data[0] for e in exprs if e.op == "load"}, key=lambda x: x[:2]):
             pointers[buffer] = self._address(b, buffer)
         nest = Nest(b, pointers, [*self.outer, *self.down, *self.columns])
-        nest.streamed, nest.fetched = self.group.plan.streamed & buffers, self.group.plan.fetched
+        nest.streamed = self.group.plan.streamed & buffers
         b.store(b.constant(0, "i64"), nest.slot("fault"))
         return b, nest
 

@@ -20,7 +20,6 @@ APART = 1 << 14  # elements from which a loop nest does not store what reads oth
 ENOUGH = 16  # units that keep threads busy
 PARTS = (4096, 3072, 2048, 1536, 1024, 768, 512)  # columns that rows which are added up may be parted by
 STREAMED = 16 << 20  # bytes of an output that nothing would find in a cache
-FETCHED = 1 << 20  # bytes of an input that lies in no near cache
 FEW, LONG = 4, 1 << 17  # rows, and columns, of which a loop nest is wide
 
 
@@ -259,7 +258,7 @@ class Plan:
     """The loop nests of a graph, in the order in which they run, and the memory between them.
 
     `stored` are the nodes that have to lie in memory in the end; `temporaries` those that the loop nests keep for one another; `streamed` the
-    outputs that are written past the caches, `fetched` the inputs that are asked for some time before they are read.
+    outputs that are written past the caches.
     """
 
     def __init__(self, graph: Graph, stored: Sequence[Node]):
@@ -271,7 +270,6 @@ class Plan:
         self.temporaries: list[Node] = []
         self.numbers = count()  # of temporaries: no two have the same
         self.streamed: frozenset[Buffer] = frozenset()
-        self.fetched = frozenset(self.memory[n] for n in graph.inputs if hint_of(n.numel) * n.dtype.bytes >= FETCHED)
         self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
         wanted, depths = set(self.stored), dict[Node, int]()
         for node in self._live():
