@@ -307,3 +307,12 @@ def test_nothing_gathered_has_a_gradient_of_zeros(fn):
     assert (got.shape, got.stride(), got.requires_grad) == (want.shape, want.stride(), want.requires_grad)
     want.sum().backward(), got.sum().backward()
     assert torch.equal(mine.grad, x.grad)
+
+
+def test_a_sparse_gradient_of_gather_is_refused_where_one_is_needed():
+    def first(x):
+        return torch.gather(x, 0, torch.zeros(1, 4, 5, dtype=torch.int64), sparse_grad=True)
+
+    agrees(first, X)
+    with pytest.raises(Unsupported, match="gradient of gather with sparse_grad=True is not supported; leave sparse_grad out"):
+        dovetail.jit(first)(X.clone().requires_grad_())

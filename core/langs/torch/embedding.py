@@ -60,7 +60,8 @@ def one_hot(input: Tensor, num_classes: int = -1):
     require(num_classes > 0, "num_classes should be positive, got {}", num_classes)
     shape = (*input.spec.shape, num_classes)
     known = positions(input, num_classes)
-    looked_up = flat_reshape(prims.take(known, flat_reshape(input, (input.spec.numel,)), dim=0), input.spec.shape)  # raises for other classes
+    picked = prims.take_along_axis(known, flat_reshape(input, (input.spec.numel,)), dim=0)  # raises for other classes, as eager does
+    looked_up = flat_reshape(picked, input.spec.shape)
     classes = prims.broadcast_in_dim(known, shape=shape, dims=(len(shape) - 1,))
     chosen = prims.broadcast_in_dim(looked_up, shape=shape, dims=tuple(range(len(shape) - 1)))
     hit = core.convert(prims.eq(chosen, classes), dtypes.int64)

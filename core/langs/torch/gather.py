@@ -9,6 +9,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.names import unsupported_gradient
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.indexing import as_number
@@ -51,6 +52,8 @@ def _along(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, int, 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False):
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
     shape, spec = index.spec.shape, input.spec
+    if sparse_grad and spec.requires_grad:
+        raise unsupported_gradient("gather", "sparse_grad")
     if not index.spec.numel:
         core.canonical_dim(dim, len(spec.shape))
         empty = prims.strided_slice(reshaped(input, (spec.numel,)), starts=(0,), stops=(0,), steps=(1,))
