@@ -114,6 +114,60 @@ def function_created_inside(jit):
     yield jit(program)(X)
 
 
+def value_that_the_program_writes_before(jit):
+    scale, calls = {"factor": 1.0}, []
+
+    @functools.cache
+    def scaled(n):
+        calls.append(n)
+        return n * scale["factor"]
+
+    def program(x):
+        scale["factor"] += 1
+        return x * scaled(3)
+
+    compiled = jit(program)
+    yield compiled(X)
+    yield compiled(X)
+    yield calls
+
+
+def list_that_grows_before(jit):
+    steps = []
+
+    @functools.cache
+    def count(n):
+        return len(steps) + n
+
+    def program(x):
+        steps.append(1)
+        return x * count(3)
+
+    compiled = jit(program)
+    yield compiled(X)
+    yield compiled(X)
+
+
+def write_that_a_cached_function_does_not_read(jit):
+    steps, factor = [], [2.0]
+
+    @functools.cache
+    def scaled(n):
+        return n * factor[0]
+
+    def program(x):
+        steps.append(1)
+        return x * scaled(3)
+
+    compiled = jit(program)
+    yield compiled(X)
+    factor[0] = 5.0
+    yield compiled(X)
+    scaled.cache_clear()
+    yield compiled(X)
+    yield len(steps)
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -123,6 +177,9 @@ def function_created_inside(jit):
         method_of_an_object,
         error_that_is_not_cached,
         function_created_inside,
+        value_that_the_program_writes_before,
+        list_that_grows_before,
+        write_that_a_cached_function_does_not_read,
     ],
 )
 def test_as_in_eager_mode(program):

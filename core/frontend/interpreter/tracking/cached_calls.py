@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from dovetail.errors import EagerCall
 from dovetail.frontend.class_lookup import lookup
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.fresh import looked_up
@@ -13,20 +14,33 @@ from dovetail.frontend.interpreter.tracking.fresh import looked_up
 def cached_call(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Call a function behind functools.lru_cache.
 
-    With arguments from outside it is called as it is, again at each call of the compiled function. Where the program has pending effects, which the
-    function may read, or where it or an argument is created by the program, the function behind the cache is traced, once per trace.
+    With arguments from outside it is called as it is, again at each call of the compiled function. Where it or an argument is created by the program,
+    the function behind the cache is traced, once per trace.
+
+    Raises EagerCall where the function would read what the program has written outside, or write there itself: writes wait until the call ends.
     """
     key = _key(tracker, function, args, kwargs)
     if key is None:
         return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
     if key in tracker.cached:
         return tracker.cached[key][0]
-    if tracker.effects.log or not _from_outside(tracker, function, *args, *kwargs.values()):
+    if not _from_outside(tracker, function, *args, *kwargs.values()):
         result = tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
     else:
+        if tracker.effects.log:
+            _check_apart(tracker, function, args, kwargs, frame)
         result = looked_up(tracker, partial(function, *args, **kwargs))
     tracker.cached[key] = result, function, args, kwargs
     return result
+
+
+def _check_apart(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
+    """Trace the function behind a cache to see that it has nothing to do with the writes that wait."""
+    effects = tracker.effects
+    before = effects.reads, len(effects.log), tracker.recorder.has_effects()
+    tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+    if (effects.reads, len(effects.log), tracker.recorder.has_effects()) != before:
+        raise EagerCall(f"{getattr(function, '__name__', 'a function')}() is behind a cache, and depends on what the program writes before it")
 
 
 def _key(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple | None:

@@ -34,13 +34,16 @@ class Effects:
     def __init__(self, tracker: Tracker):
         self.tracker = tracker
         self.log: list[Write] = []
+        self.reads = 0  # how often the program has read what it had written
         self.written: dict[tuple[int, str], Any] = {}  # (id of an owner, name): what it is now, DELETED for nothing
         self.shadows: dict[int, Any] = {}  # id of a container: a copy that stands in for it from its first read on
         self.blind: dict[int, list[tuple[str, list]]] = {}  # id of a container: methods called on it before it is read
 
     def now(self, owner: Any, name: str) -> Any:
         """Return the value that a name of `owner` was set to, DELETED, or NULL when it was not written."""
-        return self.written.get((id(owner), name), NULL) if self.written else NULL
+        value = self.written.get((id(owner), name), NULL) if self.written else NULL
+        self.reads += value is not NULL
+        return value
 
     def set(self, owner: Any, name: str, value: Any, what: str = "attribute") -> None:
         """Set or delete an attribute of an outside object, a variable of a module, or the content of a cell."""
@@ -75,4 +78,6 @@ class Effects:
             copy = self.shadows[id(owner)] = self.tracker.copied(owner)
             for name, args in waiting:
                 self.tracker.base_method(copy, name, args, {})
-        return self.shadows.get(id(owner), owner)
+        shadow = self.shadows.get(id(owner), owner)
+        self.reads += shadow is not owner
+        return shadow
