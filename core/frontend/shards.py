@@ -14,6 +14,11 @@ from dovetail.errors import Unsupported
 from dovetail.langs.torch import spec_of, traceable
 from dovetail.prims import TensorSpec
 
+WAYS = (
+    "wrap that by dovetail.distributed.fully_sharded(module, mesh) or tensor_parallel(module, mesh, plan) rather than by torch's wrappers, "
+    "compile the module that fully_shard returns, not a function that calls it"
+)
+
 
 def is_dtensor(x: Any) -> bool:
     """Return whether x is a DTensor; its module is not imported for the question."""
@@ -39,11 +44,7 @@ def whole(x: torch.Tensor) -> torch.Tensor:
     if not is_dtensor(x):
         return traceable(x)
     if (distribution := DISTRIBUTION.get()) is None or not distribution.owns(x):
-        raise Unsupported(
-            "a DTensor is not traced, but for the parameters of a module: wrap that by dovetail.distributed.fully_sharded(module, mesh) or "
-            "tensor_parallel(module, mesh, plan) rather than by torch's wrappers, compile the module that fully_shard returns, not a function that "
-            "calls it, or pass x.to_local(), what lies on this rank"
-        )
+        raise Unsupported(f"a DTensor is not traced, but for the parameters of a module: {WAYS}, or pass x.to_local(), what lies on this rank")
     return x
 
 

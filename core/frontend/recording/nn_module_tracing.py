@@ -9,6 +9,8 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.modules.wrapped_modules import is_sharding
+from dovetail.frontend.shards import WAYS
 from dovetail.torch_internals import CALL_IMPL, EVERY_MODULE, GLOBAL_HOOKS, MODULE_HOOKS, MODULE_TABLES
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ def call(tracker: Tracker, module: torch.nn.Module, args: list[Any], kwargs: dic
     shadow = tracker.effects.shadow
     hooked = any(shadow(namespace.get(hooks)) for hooks in MODULE_HOOKS) or any(shadow(EVERY_MODULE[hooks]) for hooks in GLOBAL_HOOKS)
     if hooked:
+        if is_sharding(type(module)):
+            raise Unsupported(f"a module that torch's fully_shard has sharded is not traced: {WAYS}")
         if CALL_IMPL.value is None:
             raise Unsupported(f"modules with hooks are not traced: {CALL_IMPL.problem}; remove the hooks, or install a torch that has it")
         return tracker.call(CALL_IMPL.value, [module, *args], kwargs, frame)
