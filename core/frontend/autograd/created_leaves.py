@@ -69,10 +69,9 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
 
 def check_hooks_left(trace: Trace, autograd: TracedAutograd, results: Collection[Proxy]) -> None:
     """Raise EagerCall where a backward() outside would run hooks of the program, or keep the gradient of a value that is no leaf."""
-    hooked = [p for p in (*autograd.hooks, *autograd.after) if autograd.hooks.get(p) or autograd.after.get(p)]
     freed = computed_from(trace, autograd.spent)
     followed = {p for p in results if requires_grad(p) and p not in freed}
-    if not computed_from(trace, {*hooked, *autograd.retained} - freed).isdisjoint(followed):
+    if not computed_from(trace, {*autograd.hooked(), *autograd.retained} - freed).isdisjoint(followed):
         raise EagerCall(
             "the function registers a hook on the gradient of a value that it computes, or calls retain_grad() of it, which a backward() outside of "
             "the compiled function would follow; call backward() inside, or register it outside"

@@ -18,8 +18,9 @@ import torch
 from torch.utils import checkpoint as checkpointing
 
 from dovetail import prims
-from dovetail.errors import Unsupported
+from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
+from dovetail.frontend.autograd.hooks import Node
 from dovetail.frontend.autograd.nested_grad import differentiated
 from dovetail.frontend.autograd.recorded_backward import BACKWARD
 from dovetail.langs.torch import LANGUAGE, lookaside
@@ -106,6 +107,7 @@ class OwnBackward:
     inputs: list[Proxy]
     held: list[Proxy]
     results: list[Any]  # what the forward returned, and where among the results with a cotangent each one is
+    node: Node
 
     def __call__(self, gs: Sequence[Any], read: Sequence[Any]) -> list[Any]:
         """The cotangents of inputs and held values."""
@@ -114,9 +116,15 @@ class OwnBackward:
         inner = Trace(BACKWARD, language=LANGUAGE, environment=trace.environment, constants=trace.constants, names=trace.names, made_by=BACKWARD)
         inner.inputs, inner.relations = list(dict.fromkeys([*trace.inputs, *proxies(read), *proxies(gs)])), trace.relations
         with recording(inner), trace.environment.watching():
-            grads = trace.environment.run(backward_of(self.function), (context, *self._arguments(gs, context)), {})
+            run = trace.environment.run
+            flowing = tuple([None if at is None else gs[at] for _, at in self.results])
+            for hook in self.node.before.values():
+                flowing = _replaced(flowing, run(hook, (flowing,), {}))
+            grads = run(backward_of(self.function), (context, *self._arguments(flowing, context)), {})
             grads = grads if isinstance(grads, tuple) else (grads,)
             grads = grads + (None,) * (len(self.arguments) - len(grads))
+            if self.node.after:
+                grads = self._hooked(grads, flowing, run)
             cotangents = dict.fromkeys(self.inputs)
             for p, g in zip(self.arguments, grads, strict=False):
                 if g is not None and is_proxy(p):
@@ -126,19 +134,36 @@ class OwnBackward:
         trace.lines += inner.lines
         return [*_functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
 
-    def _arguments(self, gs: Sequence[Any], context: Context) -> list[Any]:
+    def _hooked(self, grads: tuple, flowing: tuple, run: Callable[..., Any]) -> tuple:
+        """Return what hooks make of the cotangents of the arguments, of which they see those of tensors."""
+        places = [i for i, p in enumerate(self.arguments) if isinstance(p, TensorProxy)]
+        of_inputs = tuple([grads[i] for i in places])
+        for hook in self.node.after.values():
+            of_inputs = _replaced(of_inputs, run(hook, (of_inputs, flowing), {}))
+        now = dict(zip(places, of_inputs, strict=True))
+        return tuple([now.get(i, g) for i, g in enumerate(grads)])
+
+    def _arguments(self, flowing: tuple, context: Context) -> list[Any]:
         """Return the cotangents as the backward takes them: as a list of its own where the function says so."""
-        cotangents = self._cotangents(gs, context)
+        cotangents = self._cotangents(flowing, context)
         return [cotangents] if getattr(self.function, "boxed_grads_call", False) else cotangents
 
-    def _cotangents(self, gs: Sequence[Any], context: Context) -> list[Any]:
+    def _cotangents(self, flowing: tuple, context: Context) -> list[Any]:
         """One for each result, zeros where nothing flows in and the function did not ask for None."""
         cotangents = []
-        for result, at in self.results:
-            g = None if at is None else gs[at]
+        for (result, _), g in zip(self.results, flowing, strict=True):
             wanted = g is None and context.materialized and isinstance(result, TensorProxy) and result.spec.dtype.inexact
             cotangents.append(torch.zeros(result.spec.shape, dtype=result.dtype, device=result.device) if wanted else g)
         return cotangents
+
+
+def _replaced(cotangents: tuple, result: Any) -> tuple:
+    """Return what a hook makes of cotangents by its result."""
+    if result is None:
+        return cotangents
+    several = result if isinstance(result, tuple) else (result,)
+    require(len(several) == len(cotangents), "hook has returned an incorrect number of values", error=RuntimeError)
+    return several
 
 
 def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[Any]) -> list[Any]:
@@ -182,7 +207,7 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
     several = results if isinstance(results, tuple) else (results,)
     own = {p: i for i, p in enumerate(_differentiable(several, context.constant))}
     placed = [(x, own.get(x) if is_proxy(x) else None) for x in several]
-    return with_backward(results, [*inputs, *held], OwnBackward(cls, context, args, inputs, held, placed), context.constant)
+    return with_backward(results, [*inputs, *held], OwnBackward(cls, context, args, inputs, held, placed, Node(cls)), context.constant)
 
 
 def _with_defaults(forward: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

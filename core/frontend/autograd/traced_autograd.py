@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import Unsupported, require
+from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.frontend.autograd.created_leaves import computed_from
+from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
+from dovetail.frontend.autograd.hooks import Node, RemovableHook, add_hook
 from dovetail.frontend.autograd.recorded_backward import BACKWARD, Request, record_gradients
 from dovetail.langs.torch import LANGUAGE
 from dovetail.prims import recorder as current_recorder
@@ -35,6 +37,7 @@ class TracedAutograd:
         parameters: the parameters among the tensors that the program has created.
         hooks: hooks on the gradients of tensors that the program has registered, by number.
         after: hooks that run once a gradient is accumulated.
+        nodes: the nodes that the program has read as `.grad_fn` of tensors, and may have registered hooks on.
         retained: tensors that keep their gradient though they are no leaves.
         spent: values whose graph a backward has freed.
         used: whether gradients were computed.
@@ -48,6 +51,7 @@ class TracedAutograd:
         self.parameters: dict[Proxy, None] = {}
         self.hooks: dict[Proxy, dict[int, Any]] = {}
         self.after: dict[Proxy, dict[int, Any]] = {}
+        self.nodes: dict[Proxy, Node] = {}
         self.retained: set[Proxy] = set()
         self.spent: set[Proxy] = set()
         self.used = False
@@ -183,6 +187,7 @@ class TracedAutograd:
                 grads = record_gradients(self.recorder.trace, request)
         elif (
             hooks
+            or self.hooked()
             or not all([p in self.recorder.real or session.can_reach(p) for p in wanted])
             or not self.spent.isdisjoint(session.ancestors(outputs))
         ):
@@ -264,15 +269,17 @@ class TracedAutograd:
 
         return changed
 
+    def hooked(self) -> list[Proxy]:
+        """Return the tensors of the program whose gradients run hooks on their way."""
+        own = [p for p in (*self.hooks, *self.after) if self.hooks.get(p) or self.after.get(p)]
+        return own + [p for p, node in self.nodes.items() if node.before or node.after]
+
     def register(self, tracker: Tracker, p: Proxy, hook: Any, own: dict[Proxy, dict[int, Any]]) -> RemovableHook:
         """Register a hook on a tensor; one on a tensor from outside would outlive the call."""
         require(requires_grad(p), "cannot register a hook on a tensor that doesn't require gradient", error=RuntimeError)
         if p in self.recorder.real:
             raise Unsupported(f"a hook is registered on a tensor from outside the compiled function; register it outside\n  called at {user_line()}")
-        hooks = own.setdefault(p, {})
-        number = len(hooks)
-        hooks[number] = hook
-        return RemovableHook(hooks, number)
+        return add_hook(own.setdefault(p, {}), hook)
 
     def create_leaf(self, p: Proxy) -> Proxy:
         """Make a tensor that the program has just created, by requires_grad=True, a leaf that requires grad."""
@@ -313,13 +320,16 @@ def _method(name: str) -> Callable[..., Any]:
     return lambda autograd, tracker, p: MethodType(getattr(torch.Tensor, name), p)
 
 
-def _grad_fn(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> None:
-    """Return None for a leaf; the node of another tensor has no counterpart in a trace."""
-    if requires_grad(p) and not autograd.is_leaf(tracker, p):
-        raise Unsupported(
-            "the .grad_fn of a tensor that the compiled function computes is not traced, and full backward hooks of modules need it; register a hook "
-            f"on a tensor instead, or compile the modules without such hooks one by one\n  called at {user_line()}"
-        )
+def _grad_fn(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> Node | None:
+    """Return the node of a result of a torch.autograd.Function, None for a leaf; the nodes of others have no counterpart in a trace."""
+    if not requires_grad(p) or autograd.is_leaf(tracker, p):
+        return None
+    lines = current_recorder.get().lines
+    backward = next((line.kwargs["backward"] for line in reversed(lines) if line.symbol is WITH_BACKWARD and p in set(line.writes)), None)
+    if not isinstance(backward, OwnBackward):
+        raise EagerCall(f"the .grad_fn of a tensor that the compiled function computes is read at {user_line()}, and it is not traced")
+    autograd.nodes[p] = backward.node
+    return backward.node
 
 
 def _backward(autograd: TracedAutograd, tracker: Tracker, p: Proxy, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -375,17 +385,6 @@ def without_graph(trace: Trace, spent: Collection[Proxy], build: Callable[..., A
         return build(tensors, objects)
 
     return finish
-
-
-class RemovableHook:
-    """What register_hook returns in a traced function."""
-
-    def __init__(self, hooks: dict[int, Any], number: int):
-        self.hooks, self.number = hooks, number
-
-    def remove(self) -> None:
-        """Take the hook away."""
-        self.hooks.pop(self.number, None)
 
 
 def _several(value: Any) -> list[Any]:

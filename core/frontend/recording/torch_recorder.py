@@ -268,7 +268,7 @@ class TorchRecorder(CallHooks):
 
     def result_builders(self) -> dict[Proxy, Callable[[Any], Any]]:
         """Return what makes arrays, parameters and other leaves of those results of the computation that are such."""
-        if self.autograd.hooks or self.autograd.after or self.autograd.retained:
+        if self.autograd.hooked() or self.autograd.retained:
             check_hooks_left(self.trace, self.autograd, self.results)
         leaves = result_builders(self.trace, self.autograd, self.results) if self.autograd.leaves or self.autograd.parameters else {}
         return leaves if self.inside is None else leaves | self.inside.builders(self.results)
