@@ -19,8 +19,9 @@ from dovetail.executors.reports.verify import Comparison, Limited, Verification,
 from dovetail.executors.trials.profile import Profile
 from dovetail.executors.trials.reference import referees, zeroed
 from dovetail.frontend.decisions.driver import GoEager
-from dovetail.frontend.decisions.graph import Graph, Segment
+from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.report import decision_rows, segment_programs, segment_trials
+from dovetail.frontend.decisions.segments import Segment
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Proxy, TensorProxy, Trace, Transform, to_callable
 

@@ -15,6 +15,7 @@ from dovetail.compiler.pipeline import ACQUIRE
 from dovetail.errors import DovetailError, EagerCall
 from dovetail.executors import Executor, blame
 from dovetail.frontend.decisions.driver import printed
+from dovetail.frontend.decisions.saved import PrintedDriver
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.modules.wrapped_modules import call_with, compiled_inside, innermost_sharded, is_data_parallel, is_sharded
@@ -157,15 +158,19 @@ def last_prologue_traces(fn: Any) -> list[Trace]:
     return list(last_entry(fn).prologue_traces)
 
 
-def last_driver(fn: Any) -> str:
+def last_driver(fn: Any) -> PrintedDriver:
     """Return the decisions of the last call as one Python function with a branch for each, and the programs that run between them.
 
-    Once calls compile nothing new, this function runs: tracebacks and pdb show its lines.  Raises DovetailError for a function without decisions.
+    Once calls compile nothing new, this function runs: tracebacks and pdb show its lines.  The text has `save(path)`, which writes a file that
+    runs on its own.
+    Raises DovetailError for a function without decisions.
     """
     graph = last_entry(fn).graph
     if graph is None:
         raise DovetailError("the function needs no values, so it has no decisions; last_traces shows its program")
-    return printed(graph)
+    driver = PrintedDriver(printed(graph))
+    driver.graph = graph
+    return driver
 
 
 def cache_misses(fn: Any) -> list[str]:

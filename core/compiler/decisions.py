@@ -24,8 +24,9 @@ from dovetail.executors.trials.trial import trial_of
 from dovetail.frontend import bytecode
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
-from dovetail.frontend.decisions.graph import Graph, Segment
+from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.requests import Need, NeedsDecisions, Probe
+from dovetail.frontend.decisions.segments import Segment
 from dovetail.frontend.decisions.session import explore
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.prims.sizes import Facts

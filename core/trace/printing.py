@@ -198,13 +198,15 @@ def _target(out: Any) -> str:
     return out.name if isinstance(out, Proxy) else "_"
 
 
-def source(trace: Any, *, depth: int | None = None, where: bool = False, imports: bool = True) -> tuple[str, dict[str, Any]]:
+def source(
+    trace: Any, *, depth: int | None = None, where: bool = False, imports: bool = True, scope: Scope | None = None
+) -> tuple[str, dict[str, Any]]:
     """Return the program's text and the globals it runs in.
 
     `depth` is how many levels of decomposition are shown in comments (None: all), `where` adds the user's file:line to each line.
-    The globals hold what the imports at the head give, too, so that the text runs without them.
+    The globals hold what the imports at the head give, too, so that the text runs without them; programs of one file share a `scope`.
     """
-    scope = Scope()
+    scope = scope or Scope()
     scope.globals |= {p.name: value for p, value in trace.constants.items()}
     rows = [f"def {trace.name}({', '.join(p.name for p in trace.inputs)}):"]
     rows += [f"    # {typed([p])}" for p in trace.inputs if p.spec is not None]

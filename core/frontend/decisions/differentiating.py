@@ -9,7 +9,8 @@ import torch
 
 from dovetail.frontend.decisions.drawing import DrawingRequester
 from dovetail.frontend.decisions.driver import GoEager
-from dovetail.frontend.decisions.requests import Outcome, Request
+from dovetail.frontend.decisions.requests import Request
+from dovetail.frontend.decisions.steps import Gradients
 from dovetail.trace import Proxy, requires_grad
 from dovetail.trace.passes.functionalize import Functionalizer
 
@@ -62,14 +63,7 @@ class DifferentiatingRequester(DrawingRequester):
         place = {p: i for i, p in enumerate([*created, *inputs])}
         order = [place[p] for p in wanted]
 
-        def step(*real: torch.Tensor) -> tuple[Outcome, tuple]:
-            try:
-                leaves = real[2 * count :]
-                gradients = _gradients(real[:count], real[count : 2 * count], [leaves[i] for i in order], retain, create_graph)
-            except RuntimeError as error:  # a segment may free more than its operations would, each by itself
-                raise GoEager(f"calls run eagerly where autograd cannot go back: {str(error).partition('(')[0]}") from error
-            return Outcome.of_gradients(gradients), tuple([g for g in gradients if g is not None])
-
+        step = Gradients(count, tuple(order), retain, create_graph, _gradients)
         mark = "gradients", count, tuple(order), retain, create_graph
         outcome, arriving = self.decide(Request("the gradients", mark, [*outputs, *outputs.values(), *created], step, inputs=tuple(inputs)))
         gradients = [None if flag is None else self.trace.tensor(p.spec.like(requires_grad=flag)) for p, flag in zip(wanted, outcome, strict=True)]
@@ -93,8 +87,14 @@ def _leaf_of(x: torch.Tensor) -> torch.Tensor:
 
 
 def _gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any], retain: bool, create_graph: bool) -> list[Any]:
-    """Return gradients with a storage of their own each, in the layout of their inputs: a program may write into one."""
-    gradients = torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain, create_graph=create_graph, allow_unused=True)
+    """Return gradients with a storage of their own each, in the layout of their inputs: a program may write into one.
+
+    Raises GoEager where autograd cannot go back.
+    """
+    try:
+        gradients = torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain, create_graph=create_graph, allow_unused=True)
+    except RuntimeError as error:  # a segment may free more than its operations would, each by itself
+        raise GoEager(f"calls run eagerly where autograd cannot go back: {str(error).partition('(')[0]}") from error
     storages = {x.untyped_storage().data_ptr() for x in (*cotangents, *outputs)}
     own = []
     for g, x in zip(gradients, inputs, strict=True):

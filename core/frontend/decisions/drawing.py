@@ -9,7 +9,8 @@ import torch
 
 from dovetail.devices import device
 from dovetail.frontend.decisions.driver import GoEager
-from dovetail.frontend.decisions.requests import FEW, Outcome, Request
+from dovetail.frontend.decisions.outcome import Outcome
+from dovetail.frontend.decisions.requests import FEW, Request
 from dovetail.frontend.decisions.sized import SizedRequester
 from dovetail.frontend.recording.tracked_environment import DRAWN, tensor_of
 

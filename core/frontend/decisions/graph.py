@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from dovetail import options
 from dovetail.executors.trials.judge import GradientDisagreement
-from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.driver import Drive, GoEager, Restart, drive
+from dovetail.frontend.decisions.ends import End
 from dovetail.frontend.decisions.generators import Generators, States
 from dovetail.frontend.decisions.late_sizes import History, Place
-from dovetail.frontend.decisions.segments import text_of
+from dovetail.frontend.decisions.segments import Segment, text_of
 from dovetail.frontend.decisions.selects import is_joinable, replacement
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
@@ -46,27 +46,6 @@ class Compiler(Protocol):
 
     def prologue(self, program: Trace) -> Callable[[tuple, dict], Any]:
         """Generate code for the checks of an edge."""
-
-
-@dataclass(eq=False)
-class Segment:
-    """A compiled pure program between two decisions, which several edges may run.
-
-    Attributes:
-        run: a function from its inputs to its outputs.
-        steps: of its compilation, to the computation or the forward that runs.
-        backward: the steps of its backward; none where it needs no gradient.
-        trials: those of the computation, or of forward and backward.
-        trial: the first of these; None where the computation or forward is not tried.
-        run_beside: runs it beside the reference, for a call that is a trial.
-    """
-
-    run: Callable[..., tuple]
-    steps: Sequence[Trace]
-    backward: Sequence[Trace] = ()
-    trials: Sequence[Trial] = ()
-    trial: Trial | None = None
-    run_beside: Callable[..., tuple] | None = None
 
 
 @dataclass(eq=False)
@@ -113,10 +92,11 @@ class Decision:
 
 @dataclass(eq=False)
 class Leaf:
-    """The end of paths: `finish(inputs, values, objects)` returns the result after it has done the writes."""
+    """The end of paths: `finish(inputs, values, objects)` returns the result after it has done the writes, which `end` has as text."""
 
     finish: Callable[[dict[int, Any], tuple, tuple], Any]
-    steps: Sequence[Trace] = ()
+    end: End
+    inputs: dict[int, tuple[Source, Proxy]]
 
 
 @dataclass(eq=False)
@@ -157,7 +137,7 @@ class Edge:
     fits: Callable[[tuple], bool] | None = field(default=None, repr=False)
     advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
 
-    def statements(self, run: str) -> tuple[list[str], str]:
+    def statements(self, run: str, *, tried: bool = True) -> tuple[list[str], str]:
         """Return how to run the segment, called `run`, in Python, and the expression of the values that arrive at the target."""
         segment = self.segment
         arguments = ", ".join([f"values[{i}]" if live else f"inputs[{i}]" for live, i in self.takes])
@@ -165,7 +145,7 @@ class Edge:
         if segment is None:
             return [], f"({results})"
         statements, called = [], f"{run}({arguments})"
-        if segment.trial is not None:
+        if tried and segment.trial is not None:
             statements, called = [f"{run}_trial.count += 1"], f"({run} if {run}_trial.count < {run}_trial.due else {run}_beside)({arguments})"
         if list(self.gives) == [(0, i) for i in range(len(self.trace.outputs))]:
             return statements, called
@@ -246,6 +226,7 @@ class Graph:
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
         self.programs: dict[Any, Segment] = {}
+        self.first_sizes: Sequence[tuple[int, int]] = ()  # the values at the start: the slots of inputs, and dimensions
         self.hints: dict[Any, int] = {}  # the symbolic sizes of arguments in the call that got to the first decision first
         self.leaves: dict[Any, Leaf] = {}  # what an end does -> the end that several paths share
         self.selecting = False  # whether the call at hand tries which conditions may be computed on both outcomes

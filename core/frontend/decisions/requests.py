@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from textwrap import shorten
 from typing import Any
 
 import torch
@@ -14,108 +13,24 @@ import torch
 from dovetail import prims
 from dovetail.errors import TracedValueError, ValueDependent
 from dovetail.frontend.class_lookup import NULL
-from dovetail.frontend.decisions.late_sizes import SMALLEST, Moving, Place, layout
-from dovetail.frontend.decisions.outside import assigned, caller, draws, frozen, is_in_place, mapped, on_copy, proxies_in, runnable, template_of
+from dovetail.frontend.decisions import steps
+from dovetail.frontend.decisions.late_sizes import Moving, Place
+from dovetail.frontend.decisions.outside import assigned, draws, frozen, is_in_place, mapped, on_copy, proxies_in, runnable, template_of
 from dovetail.frontend.decisions.state import Machinery, Same
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.recording.checkpoint import Checkpoint
 from dovetail.frontend.recording.host_numbers import CONVERSIONS, ROUNDINGS, VALUE, meaning
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment, drawn_value
-from dovetail.langs.torch import SymbolicInt, spec_of
-from dovetail.prims import TensorSpec, recorder
-from dovetail.prims.arithmetic_table import ARITHMETIC
-from dovetail.prims.sizes import Size, hint_of, is_symbolic
-from dovetail.prims.spec import strides_in_order
-from dovetail.torch_internals import any_autocast, no_torch_function
+from dovetail.langs.torch import SymbolicInt
+from dovetail.prims import recorder
+from dovetail.prims.sizes import Size
+from dovetail.torch_internals import any_autocast
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, user_line
 from dovetail.trace.proxies import no_value
 
 _COMPARISONS: dict[str, Callable] = {f"__{name}__": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _SIGNS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 FEW = 2  # outcomes of floats, text that one is written into and what the system draws, which rarely repeat
-_WIDTH = 80  # of an outcome in messages
-
-
-class Outcome(tuple):
-    """An outcome that is no bool: a number, which equals others by what it prints as, since NaN equals nothing, or the facts about tensors.
-
-    Attributes:
-        value: the number, or another value that is no tensor.
-        many: the class of the container of tensors that an operation returned, False for one tensor; None where the outcome is a value.
-        sizes: the values of the symbols in the shapes.
-    """
-
-    value: Any
-    many: type | bool | None
-    sizes: tuple[int, ...] = ()
-
-    @classmethod
-    def of_value(cls, value: Any) -> Outcome:
-        """Return the outcome that is a value."""
-        outcome = cls((type(value), repr(value)))
-        outcome.value, outcome.many = value, None
-        return outcome
-
-    @classmethod
-    def of_size(cls, value: int) -> tuple[Outcome, tuple]:
-        """Return the outcome of a number that is a symbol, and its value; small ones are outcomes of their own."""
-        if value < SMALLEST:
-            return cls.of_value(value), ()
-        outcome = cls(("n0",))
-        outcome.value, outcome.many, outcome.sizes = "any", None, (value,)
-        return outcome, outcome.sizes
-
-    @classmethod
-    def of_results(cls, results: Any, moving: Mapping[int, Collection[int]]) -> tuple[Outcome, tuple]:
-        """Return the outcome of an operation, and the tensors that come with it, and the sizes of the dimensions in `moving`, by tensor."""
-        many = type(results) if isinstance(results, (tuple, list)) else False
-        tensors = tuple(results) if many else (results,)
-        if not all([isinstance(x, torch.Tensor) for x in tensors]):
-            return cls.of_value(results), ()
-        if not moving:
-            outcome = cls([(x.shape, x.stride(), x.dtype, x.device, x.requires_grad) for x in tensors])
-            outcome.value, outcome.many = None, many
-            return outcome, tensors
-        symbols: dict[int, str] = {}
-        rows = [layout(x.shape, x.stride(), moving.get(i, ()), symbols) for i, x in enumerate(tensors)]
-        outcome = cls([(*row, x.dtype, x.device, x.requires_grad) for row, x in zip(rows, tensors, strict=True)])
-        outcome.value, outcome.many, outcome.sizes = None, many, tuple(symbols)
-        return outcome, (*tensors, *symbols)
-
-    @classmethod
-    def of_gradients(cls, gradients: Sequence[Any]) -> Outcome:
-        """Return the outcome that says which gradients there are, and which of them require gradients in turn."""
-        outcome = cls([None if g is None else g.requires_grad for g in gradients])
-        outcome.value, outcome.many = f"{sum(g is not None for g in gradients)} of {len(gradients)}", None
-        return outcome
-
-    def shapes(self) -> list[Sequence[Any]]:
-        """Return the sizes in it, of each tensor; of a number, that."""
-        return [[self.value]] if self.many is None else [shape for shape, *_ in self]
-
-    def text(self) -> str:
-        """Return the outcome for messages."""
-        if self.sizes and self.many is None:
-            return f"{SMALLEST} or more"
-        return shorten(repr(self.value), _WIDTH) if self.many is None else ", ".join([f"[{', '.join(map(str, shape))}]" for shape, *_ in self])
-
-    def specs(self, symbols: Sequence[Size] = ()) -> list[TensorSpec]:
-        """Return the specs of the tensors, with `symbols` for the sizes that are some."""
-        sizes = {f"n{i}": size for i, size in enumerate(symbols)}
-        return [self._spec(shape, strides, dtype, device, sizes).like(requires_grad=grad) for shape, strides, dtype, device, grad in self]
-
-    @staticmethod
-    def _spec(shape: tuple, strides: tuple, dtype: torch.dtype, device: torch.device, sizes: dict[str, Size]) -> TensorSpec:
-        """Return the spec of a tensor; where its shape has symbols, `strides` is the order of its dimensions in memory."""
-        symbolic, order = tuple([sizes.get(n, n) for n in shape]), strides
-        if str in map(type, shape):
-            shape = tuple(map(hint_of, symbolic))
-            strides = strides_in_order(shape, order)
-        with no_torch_function():
-            spec = spec_of(torch.empty_strided(shape, strides, dtype=dtype, device=device))
-        if not is_symbolic(symbolic):
-            return spec
-        return spec.like(shape=symbolic, strides=None if spec.strides is None else strides_in_order(symbolic, order))
 
 
 @dataclass(frozen=True)
@@ -141,14 +56,6 @@ class Request:
     text: str | None = None
     place: Place | None = None
     inputs: Sequence[Proxy] = ()
-
-
-def _truth(x: Any) -> tuple[bool, tuple]:
-    return bool(x), ()
-
-
-def _number(x: Any) -> tuple[Outcome, tuple]:
-    return Outcome.of_value(x), ()
 
 
 class Requester(Machinery):
@@ -211,7 +118,7 @@ class Requester(Machinery):
         """Return the value of a number of the program."""
         if number not in self.numbers:
             most = FEW if number.spec.kind in ("float", "complex", "str") else None
-            outcome, _ = self.decide(Request("a number", VALUE, [number], _number, most))
+            outcome, _ = self.decide(Request("a number", VALUE, [number], steps.number, most))
             self.numbers[number] = outcome.value
         return self.numbers[number]
 
@@ -223,8 +130,7 @@ class Requester(Machinery):
             return self.numbers[number]
         place = user_line(), "a number"
         moving = bool(self.moving(place))
-        step = (lambda x: Outcome.of_size(int(x))) if moving else (lambda x: (Outcome.of_value(int(x)), ()))
-        outcome, arriving = self.decide(Request("a number", ("size", moving), [number], step, place=place))
+        outcome, arriving = self.decide(Request("a number", ("size", moving), [number], steps.WholeNumber(moving), place=place))
         for size in self.symbols(place, outcome.sizes):
             arriving[next(size.atoms()).proxy] = len(arriving)
             self.sized[number] = size
@@ -249,14 +155,14 @@ class Requester(Machinery):
                 raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
             raise no_value(tensor)
         if question == "__bool__":
-            return self.decide(Request("a condition", question, [tensor], _truth, None, "bool({})"))[0]
+            return self.decide(Request("a condition", question, [tensor], steps.truth, None, "bool({})"))[0]
         if question in ROUNDINGS[1:]:
             return getattr(self._of_tensor(tensor, "__float__"), question)()
         convert = CONVERSIONS.get(question)
         if convert is None or (question == "__index__" and tensor.spec.dtype.kind not in ("int", "bool")):
             raise no_value(tensor)
         most = None if tensor.spec.dtype.kind in ("int", "bool") or question == "__int__" else FEW
-        return self.decide(Request("a number", question, [tensor], lambda x: (Outcome.of_value(convert(x)), ()), most))[0].value
+        return self.decide(Request("a number", question, [tensor], steps.Converted(convert), most))[0].value
 
     def attempt(self, call: Callable, args: Sequence[Any], kwargs: dict, *, sizes: bool = False) -> Any:
         """Return call(*args, **kwargs), called again with numbers in place of arguments that it needs the values of, or between two segments.
@@ -324,18 +230,12 @@ class Requester(Machinery):
         """Call an operation with a result whose shape depends on values, or that is no tensor: it runs by itself between two segments."""
         arguments = mapped(_as_number, (tuple(args), dict(kwargs)))
         reads, template = template_of(arguments)
-        grad, call = torch.is_grad_enabled(), caller(function, template, len(reads))
+        grad = torch.is_grad_enabled()
         name = getattr(function, "__name__", str(function)).strip("_")
         place = user_line(), name
         moving = self.moving(place)
         dims = {i: [d for j, d in moving if i == j] for i, _ in moving}
-
-        def step(*real: Any) -> tuple[Outcome, tuple]:
-            if torch.is_grad_enabled() is grad:
-                return Outcome.of_results(call(*real), dims)
-            with torch.set_grad_enabled(grad):
-                return Outcome.of_results(call(*real), dims)
-
+        step = steps.Operation(function, template, len(reads), grad, dims)
         mark = Same(function), grad, moving, frozen(template)
         most = FEW if function is torch.Tensor.tolist and args[0].spec.dtype.inexact else None
         outcome, arriving = self.decide(Request(f"the result of {name}", mark, reads, step, most, place=place))
@@ -353,14 +253,7 @@ class Requester(Machinery):
     def arithmetic(self, *numbers: Any, op: str) -> NumberProxy:
         """Return what Python computes of numbers where the program may handle the error that it raises: which error, or none, is the outcome."""
         reads, template = template_of(numbers)
-        call = caller(ARITHMETIC[op][1], (template, {}), len(reads))
-
-        def step(*real: Any) -> tuple[Any, tuple]:
-            try:
-                return True, (call(*real),)
-            except (ArithmeticError, ValueError) as error:
-                return Outcome.of_value((type(error), error.args)), ()
-
+        step = steps.Arithmetic.of(op, template, len(reads))
         what = f"the result of {op.removeprefix('math.')}"
         outcome, arriving = self.decide(Request(what, ("arithmetic", op, frozen(template)), reads, step))
         if outcome is not True:
@@ -408,8 +301,8 @@ class Requester(Machinery):
         """Return the result of a predicate of numbers, which is a decision."""
         arguments = mapped(lambda x: self.numbers.get(x, x) if isinstance(x, NumberProxy) else x, (tuple(args), kwargs))
         reads, template = template_of(arguments)
-        call = caller(predicate, template, len(reads))
-        return self.decide(Request("a condition", (Same(predicate), frozen(template)), reads, lambda *x: (call(*x), ())))[0] if reads else call()
+        step = steps.Predicate(predicate, template, len(reads))
+        return self.decide(Request("a condition", (Same(predicate), frozen(template)), reads, step))[0] if reads else step.call()
 
     def counted(self, bounds: Sequence[Any]) -> Any:
         """Return the iterator of a `for` loop over range(*bounds), where its numbers need not be known; None where they have to be."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.generators import seeds
 from dovetail.frontend.decisions.state import Same, source_key
@@ -20,6 +22,27 @@ from dovetail.trace.ir import draws
 
 _FACTS = frozenset({torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format})
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+@dataclass(eq=False)
+class Segment:
+    """A compiled pure program between two decisions, which several edges may run.
+
+    Attributes:
+        run: a function from its inputs to its outputs.
+        steps: of its compilation, to the computation or the forward that runs.
+        backward: the steps of its backward; none where it needs no gradient.
+        trials: those of the computation, or of forward and backward.
+        trial: the first of these; None where the computation or forward is not tried.
+        run_beside: runs it beside the reference, for a call that is a trial.
+    """
+
+    run: Callable[..., tuple]
+    steps: Sequence[Trace]
+    backward: Sequence[Trace] = ()
+    trials: Sequence[Trial] = ()
+    trial: Trial | None = None
+    run_beside: Callable[..., tuple] | None = None
 
 
 def needed(lines: list[BoundSymbol], wanted: Iterable[Proxy]) -> list[BoundSymbol]:

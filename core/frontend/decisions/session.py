@@ -16,10 +16,11 @@ from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.decisions.counters import CountedRange
 from dovetail.frontend.decisions.counting import CountingRequester
 from dovetail.frontend.decisions.driver import GoEager
-from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, Segment
+from dovetail.frontend.decisions.ends import End, sizes_read
+from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
-from dovetail.frontend.decisions.segments import follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
+from dovetail.frontend.decisions.segments import Segment, follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
@@ -282,6 +283,7 @@ class Session(CountingRequester):
         edge = Edge(target=target)
         if self.only_root:
             self.here = self.late.start()
+            self.graph.first_sizes = sizes_read(self.here, self.places)
         elif not self.check(edge, source, target, sources):
             return None
         computed = {p for line in lines for p in line.writes}
@@ -420,7 +422,7 @@ class Session(CountingRequester):
         numbers = [atom.proxy for atom in symbols_of(epilogue.lines, epilogue.inputs)] if self.late else []
         epilogue.inputs += numbers
         key = self.leaf_key(epilogue, captured, written) if not (buffers or numbers) else None
-        leaf = self.graph.leaves.get(key) or Leaf(self.finisher(epilogue, captured, written))
+        leaf = self.graph.leaves.get(key) or Leaf(self.finisher(epilogue, captured, written), self.end(epilogue, captured), self.known_inputs())
         edge = self.edge(leaf, [*pure.outputs, *numbers], [*captured.sources, *buffers])
         if edge is None:
             raise GoEager(f"the guards of this call do not hold at its end: {self.missed}")
@@ -451,6 +453,12 @@ class Session(CountingRequester):
         if not graph.written >= written and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
             graph.written |= written
             raise graph.start_over()
+
+    def end(self, epilogue: Trace, captured: Captured) -> End:
+        """Return what happens at the end, as text."""
+        special = "a result is a parameter, a leaf or an array" if self.recorder.result_builders() else ""
+        slots = [self.places[p] for p in self.trace.inputs]
+        return End.of(epilogue, slots, captured.value, self.environment.tracker.effects.log, self.recorder.results, special)
 
     def finisher(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
         """Return the function that writes inputs, makes views, and builds the result."""
