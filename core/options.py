@@ -249,7 +249,7 @@ DECISIONS = Option(
 )
 DECISION_LIMIT = Option(
     "DOVETAIL_DECISION_LIMIT",
-    64,
+    128,
     "How many values a function may need, each at a point of its own; calls that need more run in eager mode.",
     count,
     example="decision_limit = 256",

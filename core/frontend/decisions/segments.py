@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,14 @@ class Segment:
     trials: Sequence[Trial] = ()
     trial: Trial | None = None
     run_beside: Callable[..., tuple] | None = None
+
+
+def foreign(known: Iterable[tuple[Source, Proxy]], mine: Iterable[tuple[Source, Proxy]], names: Iterator[int]) -> Iterator[tuple[Source, Proxy]]:
+    """Yield the tensors that another exploration has read, whose guards have sources of their own, under new names."""
+    read = {source for source, _ in mine}
+    for source, p in known:
+        if source not in read and isinstance(p, TensorProxy):
+            yield source, TensorProxy(f"v{next(names)}", p.spec)
 
 
 def needed(lines: list[BoundSymbol], wanted: Iterable[Proxy]) -> list[BoundSymbol]:

@@ -20,7 +20,7 @@ from dovetail.frontend.decisions.ends import End, sizes_read
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
-from dovetail.frontend.decisions.segments import Segment, follow_gradients, guard_key, needed, refuse_overlap, result_form, text_of
+from dovetail.frontend.decisions.segments import Segment, follow_gradients, foreign, guard_key, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, source_key
 from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
@@ -37,8 +37,9 @@ from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 from dovetail.prims.sizes import Relations
 from dovetail.torch_internals import no_torch_function, set_grad_enabled
-from dovetail.trace import Proxy, TensorProxy, Trace, constants_of, recording, requires_grad, user_line
+from dovetail.trace import Proxy, TensorProxy, Trace, recording, requires_grad, user_line
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
+from dovetail.trace.passes.grad import constants_in
 
 
 class Joined(Abandon):
@@ -66,8 +67,8 @@ class Session(CountingRequester):
         self.only_root = decision is graph.origin
         sizes = {number: values[i] for i, number in decision.sizes}
         self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome, sizes)]
-        self.path: tuple = ()
-        self.here: dict[Proxy, int] = {}
+        self.path, self.here = tuple[Any, ...](), dict[Proxy, int]()
+        self.constant, self.searched = set[Proxy](), 0  # values without a history, and before which line they were looked for
         self.places: dict[Proxy, int] = {}  # an input -> its slot
 
     @property
@@ -145,6 +146,8 @@ class Session(CountingRequester):
         reads = [*[self.functionalizer.current(p) for p in request.reads], *request.inputs]
         if self.graph.grad:  # autograd takes no part of a segment for a view of what the call writes at its end
             self.functionalizer.hide_views({p for p, slot in self.places.items() if slot in self.graph.written})
+        if len(self.forced) > 1 and not self.forced[0][0] and not self.graph.keeps_all:
+            return self.passed()
         state = self.state(request, reads)
         if not self.forced:
             self.check_ranges()
@@ -173,6 +176,14 @@ class Session(CountingRequester):
             raise Joined
         self.graph.check_limits(decision, outcome)
         return outcome, self.here
+
+    def passed(self) -> tuple[Any, dict[Proxy, int]]:
+        """Return an outcome on the way to the last one that is known: nobody needs the state there, which takes longest to read."""
+        step = self.forced.pop(0)
+        self.path += (step,)
+        self.functionalizer.new.lines.clear()
+        self.late.move(step[2])
+        return step[1], {}
 
     def replayed(self, request: Request, state: State, where: str) -> Any:
         """Return an outcome that is known; what arrives at the last one has to be what arrived there before."""
@@ -256,7 +267,9 @@ class Session(CountingRequester):
 
     def constants(self) -> set[Proxy]:
         """Return the values through which no gradient flows."""
-        return {*constants_of(self.trace), *self.recorder.autograd.spent}
+        self.constant |= constants_in(self.trace.lines[self.searched :])
+        self.searched = len(self.trace.lines)
+        return {*[p for p in self.constant if not requires_grad(p)], *self.recorder.autograd.spent}
 
     def values_for(self, reads: list[Proxy], state: State) -> dict[Proxy, int]:
         """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
@@ -325,13 +338,6 @@ class Session(CountingRequester):
         self.graph.keeps_all = True  # code that cannot be looked into holds values: from now on decisions keep all
         raise self.graph.start_over()
 
-    def foreign(self, target: Decision) -> Iterator[tuple[Source, Proxy]]:
-        """Yield the tensors that `target` read in another exploration, whose guards have sources of their own, under new names."""
-        mine = {source for source, _ in self.recorder.sources}
-        for source, p in target.inputs.values():
-            if source not in mine and isinstance(p, TensorProxy):
-                yield source, TensorProxy(f"v{next(self.trace.names)}", p.spec)
-
     def check(self, edge: Edge, source: Decision, target: Decision | Leaf, sources: Sequence[Source]) -> bool:
         """Give an edge the guards and inputs that its target has and its source lacks; return whether they hold in this call."""
         guards, inputs = self.guards(), self.known_inputs()
@@ -346,7 +352,8 @@ class Session(CountingRequester):
         more = [guard for guard in source.guards.values() if guard.source.kind == "arg"] + more  # so that an executor may check all in its own code
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
         distinct = self.recorder.autograd.changed() if self.only_root else ()
-        readable = [*(self.foreign(target) if isinstance(target, Decision) else ()), *tensors.values()]  # the latter where one is both
+        known = target.inputs.values() if isinstance(target, Decision) else ()
+        readable = [*foreign(known, self.recorder.sources, self.trace.names), *tensors.values()]  # the latter where one is both
         edge.prologue = prologue(more, readable, sources, trace, run=_inputs, changing=changing, distinct=distinct, sizes=sizes)
         if not self.only_root:  # the modes around the call are those that the root has checked
             edge.prologue.lines = [line for line in edge.prologue.lines if line.symbol is not prims.check_modes]
@@ -456,9 +463,11 @@ class Session(CountingRequester):
 
     def end(self, epilogue: Trace, captured: Captured) -> End:
         """Return what happens at the end, as text."""
-        special = "a result is a parameter, a leaf or an array" if self.recorder.result_builders() else ""
-        slots = [self.places[p] for p in self.trace.inputs]
-        return End.of(epilogue, slots, captured.value, self.environment.tracker.effects.log, self.recorder.results, special)
+        why, slots = (
+            "a result is a parameter, a leaf or an array" if self.recorder.result_builders() else "",
+            [self.places[p] for p in self.trace.inputs],
+        )
+        return End.of(epilogue, slots, captured.value, self.environment.tracker.effects.log, self.recorder.results, why)
 
     def finisher(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
         """Return the function that writes inputs, makes views, and builds the result."""

@@ -105,8 +105,13 @@ def constants_of(trace: Trace) -> set[Proxy]:
 
     Such a value does not require grad although it was computed from one that does.
     """
+    return constants_in(trace.lines)
+
+
+def constants_in(lines: Iterable[BoundSymbol]) -> set[Proxy]:
+    """Return the values without a history that some lines compute, see `constants_of`."""
     constants: set[Proxy] = set()
-    for line in trace.lines:
+    for line in lines:
         _note_constants(line, constants)
     return constants
 
