@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -228,8 +228,6 @@ class Session(CountingRequester):
             raise tracker.refusal
         if tracker.calls:
             raise GoEager("it draws from a random generator of Python's or NumPy's, or reads a clock, besides")
-        if self.recorder.settings.entered:
-            raise GoEager("the value is needed inside torch.inference_mode, which the function enters itself")
         if not torch.equal(self.drawn, torch.default_generator.get_state()):
             raise GoEager("the function moves torch's generator while it is traced")
 
@@ -251,7 +249,8 @@ class Session(CountingRequester):
         autograd = self.recorder.autograd
         reader = Reader(self.environment.tracker, self.functionalizer, self.places.get, self.numbers)
         reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves, self.freed)
-        settings = torch.is_grad_enabled(), torch.get_default_dtype(), repr(torch.get_default_device()), repr(autocast_state())
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), repr(autocast_state())
+        settings = *modes, torch.get_default_dtype(), repr(torch.get_default_device())
         gradients = reader.of([autograd.pending(), list(autograd.hooks.items()), list(autograd.after.items())])
         state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads)), gradients))
         self.flush_views()
@@ -398,11 +397,12 @@ class Session(CountingRequester):
 
     @contextmanager
     def native(self) -> Iterator[None]:
-        """Compute with real tensors while open, with grad mode as it is around the call."""
+        """Compute with real tensors while open, with grad mode and inference mode as they are around the call."""
         token, grad = recorder.set(no_recorder), torch.is_grad_enabled()
-        set_grad_enabled(self.graph.grad)
+        around = torch.inference_mode(False) if self.recorder.settings.entered else nullcontext()
         try:
-            with no_torch_function():
+            with no_torch_function(), around:
+                set_grad_enabled(self.graph.grad)
                 yield
         finally:
             set_grad_enabled(grad)
