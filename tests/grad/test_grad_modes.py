@@ -122,6 +122,19 @@ def decorated(x):
     return x * 2
 
 
+def partly_in_inference(x):
+    with torch.inference_mode():
+        y, ones = x * 2, torch.ones(2)
+        with torch.inference_mode(False):
+            z = x * 4
+    return y, y[1:], ones, z, x * 3
+
+
+@torch.inference_mode()
+def decorated_with_inference(x):
+    return x * 2
+
+
 PROGRAMS = [
     *(zeroed, filled_copy, assigned, zeroed_through_a_view, overwritten, filled_after_a_product, zeroed_after_a_copy, drawn, masked),
     *(partly_zeroed, viewed_and_zeroed, on_inside, set_inside, view_inside, off_and_on, written_behind, decorated),
@@ -173,7 +186,10 @@ AROUND = {
 }
 
 
-@pytest.mark.parametrize("program", [zeroed, decorated, set_inside, out_of_inference], ids=lambda program: program.__name__)
+PROGRAMS_WITH_MODES = [zeroed, decorated, set_inside, out_of_inference, partly_in_inference, decorated_with_inference]
+
+
+@pytest.mark.parametrize("program", PROGRAMS_WITH_MODES, ids=lambda program: program.__name__)
 def test_one_compiled_function_under_every_mode(program):
     compiled, x = dovetail.jit(program), torch.ones(2, requires_grad=True)
     for name in (*AROUND, *reversed(AROUND)):
@@ -185,3 +201,13 @@ def test_one_compiled_function_under_every_mode(program):
                 results.append(function(x))
         want, got = (result if isinstance(result, tuple) else (result,) for result in results)
         assert [(y.requires_grad, y.is_inference()) for y in got] == [(y.requires_grad, y.is_inference()) for y in want], name
+
+
+def test_results_of_an_inference_mode_inside_share_memory_as_in_eager_mode():
+    compiled, x = dovetail.jit(partly_in_inference), torch.arange(3.0)
+    kept = [compiled(x + i)[:2] for i in range(4)]
+    for i, (y, part) in enumerate(kept):
+        assert y.tolist() == ((x + i) * 2).tolist()
+        with torch.inference_mode():
+            y.zero_()
+        assert part.is_inference() and part.tolist() == [0, 0]

@@ -131,5 +131,5 @@ def test_a_refusal_inside_inference_mode_leaves_it():
             return x * 2 if x.sum() > 0 else x
 
     with pytest.raises(dovetail.errors.TracedValueError):
-        dovetail.jit(program)(torch.ones(2))
+        dovetail.jit(program, decisions="error")(torch.ones(2))
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()

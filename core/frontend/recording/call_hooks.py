@@ -211,7 +211,7 @@ class CallHooks(ValueHooks):
         if function in _INFERENCE:
             self.environment.read.add("inference_mode")
             self.environment.enters_inference = True
-            return self.settings.inference(args, entered=function is _INFERENCE[0])
+            return self.settings.inference(args, self.trace, entered=function is _INFERENCE[0])
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autocast import autocast_state
 from dovetail.langs.torch import world
 from dovetail.torch_internals import any_autocast, set_grad_enabled
+from dovetail.trace import Proxy, TensorProxy, Trace
+from dovetail.trace.aliases import root_of, view_bases
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -35,6 +37,7 @@ class GlobalSettings:
         self.before = {setting: setting() for setting in (*_SETTERS, *_READ)}
         self.autocast, self.casts = autocast_state(), any_autocast()
         self.entered: list[Any] = []  # the contexts of torch.inference_mode that are open
+        self.switches: list[tuple[int, bool]] = []  # a number of lines of the program, and whether the next ones are in inference mode
 
     @contextmanager
     def restored(self) -> Iterator[None]:
@@ -48,10 +51,10 @@ class GlobalSettings:
                 if setting() != self.before[setting]:
                     set_(self.before[setting])
 
-    def inference(self, args: list[Any], *, entered: bool) -> None:
+    def inference(self, args: list[Any], trace: Trace, *, entered: bool) -> None:
         """Enter or leave a context of torch.inference_mode."""
         context = args[0]
-        if entered and not context.mode and not self.entered and self.before[torch.is_inference_mode_enabled]:
+        if entered and not context.mode and self.before[torch.is_inference_mode_enabled]:
             raise EagerCall("it leaves the inference mode of its caller, in which the compiled program computes")
         if entered:
             context.__enter__()
@@ -59,6 +62,18 @@ class GlobalSettings:
         else:
             self.entered.remove(context)
             context.__exit__(None, None, None)
+        self.switches.append((len(trace.lines), torch.is_inference_mode_enabled()))
+
+    def inference_builders(self, trace: Trace, results: Iterable[Proxy]) -> dict[Proxy, Callable[[Any], Any]]:
+        """Return what makes inference tensors of the results that the program allocates in an inference mode of its own."""
+        if not self.switches or self.before[torch.is_inference_mode_enabled]:  # of its caller's they are such anyway
+            return {}
+        allocated: set[Proxy] = set()
+        bounds = [*[at for at, _ in self.switches[1:]], len(trace.lines)]
+        for (start, inside), end in zip(self.switches, bounds, strict=True):
+            allocated.update([p for line in trace.lines[start:end] if inside for p in line.writes])
+        bases = view_bases(trace.lines)
+        return {p: _inference_tensor for p in results if isinstance(p, TensorProxy) and root_of(p, bases) in allocated and not p.spec.requires_grad}
 
     def are_changed(self) -> bool:
         """Return whether the program has left a setting other than it was."""
@@ -94,6 +109,12 @@ class GlobalSettings:
         for setting, name in _READ.items():
             if name in read:
                 guard("equal", tracker.sources.setting(setting), self.before[setting])
+
+
+def _inference_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an inference tensor with the memory of another tensor."""
+    with torch.inference_mode():
+        return tensor.new_empty(0).set_(tensor)
 
 
 _UNGUARDED = frozenset(

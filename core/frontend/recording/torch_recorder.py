@@ -267,10 +267,11 @@ class TorchRecorder(CallHooks):
         return lambda outputs, objects: finish([x if build is None else build(x) for build, x in zip(rows, outputs, strict=True)], objects)
 
     def result_builders(self) -> dict[Proxy, Callable[[Any], Any]]:
-        """Return what makes arrays, parameters and other leaves of those results of the computation that are such."""
+        """Return what makes arrays, parameters and other leaves, and inference tensors, of those results of the computation that are such."""
         if self.autograd.hooked() or self.autograd.retained:
             check_hooks_left(self.trace, self.autograd, self.results)
         leaves = result_builders(self.trace, self.autograd, self.results) if self.autograd.leaves or self.autograd.parameters else {}
+        leaves |= self.settings.inference_builders(self.trace, self.results)
         return leaves if self.inside is None else leaves | self.inside.builders(self.results)
 
     def known(self, value: Any) -> Any:
