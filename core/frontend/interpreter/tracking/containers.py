@@ -323,7 +323,8 @@ class Containers:
         return list(keys)
 
     def next(self, iterator: Iterator[Any]) -> Any:
-        if self.source(iterator) is not None and not self.recorder.only_numbers(iterator):
+        outside = self.source(iterator) is not None and not self.recorder.only_numbers(iterator)
+        if outside and self.method(iterator, "__next__") is None:
             raise Unsupported(
                 f"the program advances a {type(iterator).__name__} that was created outside of it, which no later call could repeat; make the "
                 "iterator inside, or pass its items as an argument"

@@ -23,6 +23,7 @@ _POINTER = tuple.__itemsize__  # bytes of a slot
 MAPPING_VIEWS = {**VIEWS, MappingProxyType: MappingProxyType}
 _CONSTANT = (Struct,)  # nothing of it changes, although it is equal to itself alone
 _REFUSED = "the program creates a {} and lets it out, and no later call could create it again: C code keeps its content; create it outside"
+_ITERATORS = frozenset([type(iter(items)) for items in ([], (), range(0), range(1 << 64), {}, {}.values(), {}.items(), set(), "", "\u0100", b"")])
 _CHAINED = ("__cause__", "__context__", "__suppress_context__")
 
 
@@ -47,6 +48,28 @@ def maker(value: Any, of: Callable[[Any], Template], attributes: Callable[[Any],
     if kind is base and lookup(kind, "__hash__") not in (object.__hash__, None, NULL):
         return None  # equal by content, and so immutable
     return _reduced(value, base, of, attributes)
+
+
+def iterator_again(value: Any, of: Callable[[Any], Template]) -> Template | None:
+    """Return what creates an iterator in C again: one that has ended, or iterates over what never changes; None for others."""
+    if type(value) not in _ITERATORS:
+        return None
+    _, arguments, *state = value.__reduce__()
+    (items,) = arguments
+    ended = not items and not state
+    if not ended and type(items) not in (range, str, bytes):
+        return None
+    inner = of(items)
+
+    def make(values: Any) -> Any:
+        iterator = iter(inner(values))
+        if ended:
+            next(iterator, None)
+        elif state:
+            iterator.__setstate__(*state)
+        return iterator
+
+    return make
 
 
 def c_base(kind: type) -> type:

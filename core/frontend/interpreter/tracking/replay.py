@@ -19,7 +19,7 @@ from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.tracking.container_bases import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
-from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, is_of_python, maker
+from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, is_of_python, iterator_again, maker
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ class Templates:
             return lambda values: slice(*[part(values) for part in parts]), None
         if isinstance(value, GeneratorType):
             raise Unsupported(f"the generator {value.__qualname__} leaves the program before it has ended; return list(...) of it")
+        if (again := iterator_again(value, self.of)) is not None:
+            return again, None
         if lookup(kind, "__next__") is not NULL and type(lookup(kind, "__next__")) is not FunctionType:
             raise Unsupported(f"a {kind.__name__} leaves the program, which no later call could make again; return list(...) of it")
         if kind not in MAPPING_VIEWS and (kind in CONTAINERS or isinstance(value, (list, dict, set, deque))):

@@ -1,0 +1,134 @@
+"""Iterators from outside: those with methods in Python are advanced as in eager mode; those in C, whose place no guard sees, are refused."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections import deque
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import Unsupported
+
+
+class Counter:
+    """An iterator that keeps its place in an attribute."""
+
+    def __init__(self, n):
+        self.n, self.at = n, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at >= self.n:
+            raise StopIteration
+        self.at += 1
+        return self.at
+
+
+class Batches:
+    """An iterator over tensors that starts again with each loop."""
+
+    def __init__(self, n):
+        self.n, self.at, self.data = n, 0, [torch.full((2,), float(i)) for i in range(6)]
+
+    def __iter__(self):
+        self.at = 0
+        return self
+
+    def __next__(self):
+        if self.at == self.n:
+            raise StopIteration
+        self.at += 1
+        return self.data[self.at - 1]
+
+
+class Held:
+    """An iterator that holds an iterator in C, created as the loop begins."""
+
+    def __init__(self, n):
+        self.items = list(range(1, n + 1))
+
+    def __iter__(self):
+        self.inner = iter(self.items)
+        return self
+
+    def __next__(self):
+        return next(self.inner)
+
+
+def two_of(items):
+    out = []
+    for item in items:
+        out.append(item)
+        if len(out) == 2:
+            break
+    return out
+
+
+WHOLE = {
+    "for": lambda items: [item * 2 for item in items],
+    "list": list,
+    "unpacked": lambda items: (lambda first, *rest: (first, rest))(*items),
+    "map": lambda items: list(map(operator.neg, items)),
+    "enumerate": lambda items: list(enumerate(items)),
+    "zip": lambda items: list(zip(items, range(9), strict=False)),
+    "chain": lambda items: list(itertools.chain(items, [1])),
+    "reduce": lambda items: functools.reduce(operator.add, items, 0),
+    "sum": sum,
+    "deque": lambda items: list(deque(items, maxlen=2)),
+}
+IN_PART = {
+    "next": lambda items: next(iter(items)),
+    "two": two_of,
+    "islice": lambda items: list(itertools.islice(items, 1)),
+    "zip": lambda items: [item for item, _ in zip(items, range(1), strict=False)],
+    "next and for": lambda items: (next(iter(items)), [item / 2 for item in items]),
+}
+CASES = [(WHOLE, kind) for kind in (Counter, Batches, Held)] + [(IN_PART, kind) for kind in (Counter, Batches)]
+
+
+@pytest.mark.parametrize(("program", "create"), [(program, kind) for programs, kind in CASES for program in programs.values()])
+def test_an_iterator_with_methods_in_python_is_advanced_as_in_eager_mode(program, create):
+    compiled = dovetail.jit(program)
+    for n in (3, 5, 3, 2):
+        ours, eager = create(n), create(n)
+        for _ in range(2):  # the second time some begin again and some have ended
+            outcomes = []
+            for run, items in ((compiled, ours), (program, eager)):
+                try:
+                    outcomes.append(run(items))
+                except (StopIteration, TypeError) as error:  # next() of one that has ended, unpacked into a name
+                    outcomes.append(type(error).__name__)
+            if isinstance(outcomes[1], str):
+                assert outcomes[0] == outcomes[1]
+            else:
+                torch.testing.assert_close(*outcomes)
+            assert getattr(ours, "at", 0) == getattr(eager, "at", 0)
+
+
+@pytest.mark.parametrize("create", [iter, zip, lambda items: (item for item in items)])
+def test_an_iterator_in_c_from_outside_is_refused(create):
+    with pytest.raises(Unsupported, match="that was created outside of it"):
+        dovetail.jit(lambda items: [item + 1 for item in items])(create([1, 2]))
+
+
+def test_an_iterator_that_has_ended_or_never_changes_may_leave_the_program():
+    def program(x):
+        ended, letters, numbers = iter([x]), iter("abc"), iter(range(4))
+        list(ended), next(letters), next(numbers)
+        return ended, letters, numbers, iter(b"")
+
+    compiled = dovetail.jit(program)
+    for _ in range(2):
+        result = compiled(torch.ones(2))
+        assert [list(items) for items in result] == [[], ["b", "c"], [1, 2, 3], []]
+
+
+def test_an_iterator_that_is_left_in_the_middle_of_a_list_is_refused():
+    with pytest.raises(Unsupported, match="a list_iterator leaves the program"):
+        dovetail.jit(two_of)(Held(3))
