@@ -263,6 +263,43 @@ def test_12_hooks_on_the_way_are_run_by_eager_mode():
     assert graph_of(fn).eager_calls == 2
 
 
+def test_12_hooks_of_leaves_are_traced_behind_a_decision():
+    def step(w, b, x, seen):
+        loss = ((x * w + b) ** 2).sum()
+        if loss > 1e6:
+            return None
+        loss.backward()
+        if w.grad.sum() > 3:
+            (loss,) = torch.autograd.grad((x * w).sum(), w)
+        seen.append(w.grad.norm())
+        return loss.detach()
+
+    def leaves(calls):
+        w, b = (torch.full((3,), value, requires_grad=True) for value in (0.5, 0.25))
+        w.register_hook(lambda g: (calls.append("first"), g * 3)[1])
+        w.register_hook(lambda g: calls.append("second") or g.clamp(max=20))
+
+        def double(p):
+            p.grad.mul_(2)
+
+        b.register_post_accumulate_grad_hook(double)
+        return w, b
+
+    fn, calls, seen = compiled(step), ([], []), ([], [])
+    ours, theirs = leaves(calls[0]), leaves(calls[1])
+    for value in (1.0, 0.1, 2.0, -0.5):
+        x = torch.tensor([value, 1.0, 3.0])
+        torch.testing.assert_close(fn(*ours, x, seen[0]), step(*theirs, x, seen[1]))
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine.grad, other.grad)
+    torch.testing.assert_close(seen[0], seen[1])
+    assert calls[0] == calls[1] and len(calls[0]) > 8
+    assert graph_of(fn).eager_calls == 0
+    (ours[0] * 2).sum().backward()
+    (theirs[0] * 2).sum().backward()
+    torch.testing.assert_close(ours[0].grad, theirs[0].grad)  # a backward() outside runs them again
+
+
 def test_12_a_graph_that_a_backward_before_the_decision_has_freed():
     def step(w, x):
         y = x + w

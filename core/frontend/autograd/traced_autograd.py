@@ -186,17 +186,19 @@ class TracedAutograd:
             with torch.set_grad_enabled(create_graph):
                 grads = record_gradients(self.recorder.trace, request)
         elif (
-            hooks
+            not hooks.keys() <= {p for p in wanted if p in self.recorder.real}
             or self.hooked()
             or not all([p in self.recorder.real or session.can_reach(p) for p in wanted])
             or not self.spent.isdisjoint(session.ancestors(outputs))
         ):
             raise Unsupported(
-                "backward() after a decision is not traced where hooks run on the way, or where it reaches a leaf that the program has created and "
-                f"written since, or the graph of an earlier backward(); compile the forward alone\n  called at {user_line()}"
+                "backward() after a decision is not traced where hooks run on the way to a leaf, or where it reaches a leaf that the program has "
+                f"created and written since, or the graph of an earlier backward(); compile the forward alone\n  called at {user_line()}"
             )
         else:
             grads = session.differentiate(outputs, wanted, retain, create_graph)
+            with torch.set_grad_enabled(create_graph):
+                grads = [g if g is None or p not in hooks else hooks[p](g) for p, g in zip(wanted, grads, strict=True)]
         self.used = True
         self._check_leaves(tracker, wanted, grads)
         return grads

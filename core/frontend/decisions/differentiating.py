@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -86,13 +87,27 @@ def _leaf_of(x: torch.Tensor) -> torch.Tensor:
     return x.detach().requires_grad_()
 
 
+@contextmanager
+def _without_hooks(leaves: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Keep the hooks of leaves from running while open: the program has them as lines."""
+    tables = [(hooks, list(hooks.items())) for x in leaves if (hooks := x._backward_hooks)]
+    for hooks, _ in tables:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, items in tables:
+            hooks.update(items)
+
+
 def _gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any], retain: bool, create_graph: bool) -> list[Any]:
     """Return gradients with a storage of their own each, in the layout of their inputs: a program may write into one.
 
     Raises GoEager where autograd cannot go back.
     """
     try:
-        gradients = torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain, create_graph=create_graph, allow_unused=True)
+        with _without_hooks(inputs):
+            gradients = torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain, create_graph=create_graph, allow_unused=True)
     except RuntimeError as error:  # a segment may free more than its operations would, each by itself
         raise GoEager(f"calls run eagerly where autograd cannot go back: {str(error).partition('(')[0]}") from error
     storages = {x.untyped_storage().data_ptr() for x in (*cotangents, *outputs)}
