@@ -1,7 +1,7 @@
 """Trials of grad rules: one operation, differentiated by an executor's rule and by the reference's.
 
-Each is compiled once, and run for several cotangents: random ones, the same number everywhere, laid out as the gradient of a sum is, and the
-first ones again, which show gradients that are kept from an earlier call and races.
+Each is compiled once, and run for several cotangents: random ones, the same number everywhere, laid out as the gradient of a sum is, random ones
+with zeros among them, as behind a relu, and the first ones again, which show gradients that are kept from an earlier call and races.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dovetail.executors.trials.tolerance import agreement, differs
 from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, tree_map
 
 COTANGENTS = (0, None, 1, 0)  # seeds; None for one number everywhere
+SPARSE = 1  # the seed of cotangents with zeros among them
 SAMPLES = 4  # of gradients with other rounding, by which a difference is judged
 
 
@@ -70,7 +71,8 @@ def _cotangents(results: Iterable[Tensor], seed: int | None) -> list[Tensor]:
     if seed is None:
         return [torch.full((), 0.75).to(x).expand(x.shape) for x in results]
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(x.shape, generator=generator).to(x) for x in results]
+    noise = [torch.randn(x.shape, generator=generator) for x in results]
+    return [(g.relu() if seed == SPARSE else g).to(x) for g, x in zip(noise, results)]
 
 
 def _own(x: Tensor, wide: bool) -> Tensor:

@@ -12,7 +12,7 @@ from stand_ins import F, Pointwise, of
 
 import dovetail
 from dovetail.executors.dispatching.distrust import DISTRUST
-from dovetail.executors.trials import budget
+from dovetail.executors.trials import budget, judge
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
 
 
@@ -160,14 +160,18 @@ def test_a_race_that_shows_in_a_third_of_the_calls_is_caught_within_64(seed):
     assert len(warned) == 1
 
 
-def test_an_argument_that_is_overwritten_is_caught_where_it_is_read_again():
+@pytest.mark.parametrize("most", [0, judge.COPIED], ids=["where there is time", "small"])
+def test_an_argument_that_is_overwritten_is_restored(most, monkeypatch):
     def writing(input):
         return input.sin_()
 
+    monkeypatch.setattr(judge, "COPIED", most)
     fn = dovetail.jit(lambda x: torch.sin(x) * 2, executors=[of("own", torch.sin, writing)])
     x = torch.randn(4)
+    before = x.clone()
     with pytest.warns(dovetail.DisagreementWarning, match="wrote into its argument"):
-        fn(x)
+        result = fn(x)
+    assert torch.equal(x, before) and torch.equal(result, torch.sin(before) * 2)
 
 
 # What is right is believed.

@@ -155,6 +155,7 @@ RULES = {
     "without their cotangent": (lambda: lambda g, x: x.clone(), 1.0),
     "in bfloat16": (lambda: lambda g, x: (g.bfloat16() * x).float(), 1.0),
     "wrong in a third of the calls": (race, 1.0),
+    "wrong where their cotangent is 0": (lambda: lambda g, x: torch.where(g == 0, x, g * x), 1.0),
 }
 
 

@@ -125,8 +125,11 @@ class Round:
         """Return whether it is the turn of a line that is expected to take so long, and there is time."""
         if tried.always or self.is_free(tried, tried.work):
             return True
-        left = self.left if self.used else max(self.left, self.first)
-        return id(tried) in self.chosen and max(tried.seconds, seconds) <= left
+        return id(tried) in self.chosen and self.has_time(max(tried.seconds, seconds))
+
+    def has_time(self, seconds: float) -> bool:
+        """Return whether so much time is left; the first line may take more."""
+        return seconds <= (self.left if self.used else max(self.left, self.first))
 
     def affords_sample(self, tried: TriedLine, sample: Sample) -> bool:
         """Return whether there is time for a sample of the rows of a line."""

@@ -39,7 +39,7 @@ from dovetail.prims.sizes import relations_in
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, tree_map
 
 AGAIN = 2  # how often more a line is run in one trial, to see whether it computes the same
-COPIED = 1 << 24  # bytes of arguments up to which it is checked whether they are written into
+COPIED = 1 << 24  # bytes of arguments that are copied whatever the time, to see whether a line writes into them
 MOST_BYTES = 1 << 30  # of memory that the reference may need for a line
 MOST_CASE_BYTES = 1 << 32  # of inputs that are saved beside a script
 MANY = 64  # random numbers that are not the same by chance
@@ -94,7 +94,7 @@ class Judge:
             return fn(*[own_copy(x) if is_proxy(p) and p in written else x for p, x in zip(line.args, args)], **kwargs)
 
         before = generators() if draws(line) else None
-        were = copies(line, args, kwargs) if not written and size_of(inputs) <= COPIED else []
+        were = copies(line, args, kwargs) if not written and _may_copy(size_of(inputs), turn) else []
         wait()
         began = time.perf_counter()
         result = again()
@@ -372,6 +372,11 @@ def _exempt(line: BoundSymbol) -> str | None:
     if is_unwritten(line):
         return "not tried: its memory is uninitialised"
     return None
+
+
+def _may_copy(size: int, turn: Round) -> bool:
+    """Return whether arguments of `size` bytes are copied, to restore what a line writes into them."""
+    return size <= COPIED or (size <= MOST_BYTES and turn.has_time(size / RATE))
 
 
 def _filled(line: BoundSymbol, inputs: dict[Proxy, Any], results: list[Any]) -> Any:
