@@ -156,6 +156,14 @@ def test_layouts(first, second):
     assert_like_eager(lambda x, y: (x * 2 + y, x > y), LAYOUTS[first](), LAYOUTS[second]())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.bool])
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+def test_elements_that_lie_apart(step, dtype):
+    for count in (1, 16, 63, 64, 65, 256):
+        x = torch.randint(0, 2, (3, (count - 1) * step + 1)).to(dtype)[:, ::step]  # its last element is the last of its memory
+        assert_like_eager(lambda x: (x.logical_not(), x.sum(-1), x.flip(-1).clone()), x)
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (1, 1, 1), (5, 1, 3), (2, 3, 4, 5), (17,), (4097,), (9000,), (3, 8200)])
 def test_shapes(shape):
     ours = compiled(lambda x, y: (x + y) * 2)

@@ -27,6 +27,7 @@ SCALING = {  # instructions that scale by a power of two, and the type of their 
     **{"<8 x float>": ("llvm.x86.avx512.mask.scalef.ps.256", "i8"), "<4 x double>": ("llvm.x86.avx512.mask.scalef.pd.256", "i8")},
     **{"<4 x float>": ("llvm.x86.avx512.mask.scalef.ps.128", "i8"), "<2 x double>": ("llvm.x86.avx512.mask.scalef.pd.128", "i8")},
 }
+ZEN = "znver"  # processors whose gather instructions are slower than a load for each lane
 ESTIMATES = 'nounwind "reciprocal-estimates"="vec-divf:1"'  # divisions that are flagged so begin with an estimate
 
 
@@ -110,8 +111,9 @@ def host() -> Target:
     """Return the machine this runs on."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    has = llvm.get_host_cpu_features()
-    return describe(llvm.get_process_triple(), llvm.get_host_cpu_name(), has.flatten(), has)
+    has, cpu = llvm.get_host_cpu_features(), llvm.get_host_cpu_name()
+    features = has.flatten() + (",+prefer-no-gather" if cpu.startswith(ZEN) else "")
+    return describe(llvm.get_process_triple(), cpu, features, has)
 
 
 @cache

@@ -18,6 +18,7 @@ from dovetail_llvm_exec.scalars.ops import EXACT, Op, written
 
 Access = tuple[Buffer, Form | None]  # a place in memory; without a form, one of the unit's own
 
+FARTHEST = 4  # steps between elements up to which vectors of all that lies between are loaded
 FAULTS = {"IndexError": 1, "ZeroDivisionError": 2, "RuntimeError": 4}  # what a kernel's status says
 
 
@@ -306,22 +307,37 @@ class Nest:
         b = self.b
         buffer, form = expr.data
         own = expr.args[0] if expr.args else None
-        type = kinds.stored(buffer.dtype, lanes)
+        stored = kinds.stored(buffer.dtype, lanes)
         self.reads.add((buffer, form))
         mask = self._mask(own, lanes)
         at = self.pointer(buffer, form)
         if lanes == 1:
             if own is None:
-                return b.load(type, at)
-            return b.load(type, b.select(mask, at, self._spare()))
+                return b.load(stored, at)
+            return b.load(stored, b.select(mask, at, self._spare()))
         moved = any(self.is_vector(e) for e, _ in form.moving)
         step = self.across.step(form)
         if known_equal(step, 1) and not moved:
-            return b.load(type, at) if mask is None else b.masked_load(type, at, mask)
+            return b.load(stored, at) if mask is None else b.masked_load(stored, at, mask)
         if known_equal(step, -1) and not moved and mask is None:
             first = b.address(at, kinds.stored(buffer.dtype), -(lanes - 1))
-            return b.shuffle(b.load(type, first), None, range(lanes - 1, -1, -1))
-        return b.gather(type, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
+            return b.shuffle(b.load(stored, first), None, range(lanes - 1, -1, -1))
+        if type(step) is int and 1 < step <= FARTHEST and not moved and mask is None:
+            return self._spaced(buffer.dtype, at, step, lanes)
+        return b.gather(stored, b.address(at, kinds.stored(buffer.dtype), self._lane_steps(form, lanes)), mask)
+
+    def _spaced(self, dtype: DType, at: Value, step: int, lanes: int) -> Value:
+        """Load elements that are `step` apart by vectors of all that lies between; nothing beyond the last is read."""
+        b, type = self.b, kinds.stored(dtype, lanes)
+        places = [step * i for i in range(lanes)]
+        loaded, lane_of = b.load(type, at), places
+        for end in range(lanes, step * lanes, lanes):  # what lies before `end` is loaded
+            first = min(end, places[-1] + 1 - lanes)
+            more = b.load(type, b.address(at, kinds.stored(dtype), first))
+            new = [lanes + place - first if place < first + lanes else -1 for place in places]
+            loaded = b.shuffle(loaded, more, [lane if place < end else other for place, lane, other in zip(places, lane_of, new)])
+            lane_of = range(lanes)
+        return loaded
 
     def store(self, buffer: Buffer, form: Form, expr: Expr) -> None:
         """Write an expression where the form says; a scalar one where nothing differs from lane to lane."""
