@@ -24,9 +24,11 @@ from dovetail_conformance.subject import Subject
 SLACK = 10.0  # a program has several operations, each with a rounding of its own
 
 
-def composition_rows(subject: Subject, program: Example, wanted: Wanted, doing: Callable[[str], None], missing: str) -> Iterator[Row]:
-    """Yield two rows of a program: "programs", with the executor in front, and "composition", in all other arrangements."""
-    front, *others = arrangements(subject)
+def composition_rows(
+    subject: Subject, program: Example, wanted: Wanted, doing: Callable[[str], None], missing: str, *, parts: bool = True
+) -> Iterator[Row]:
+    """Yield the row "programs" of a program, with the executor in front, and where `parts`, "composition", in all other arrangements."""
+    front, *others = arrangements(subject) if parts else [[subject.executor]]
     alone: Outcome | None = None
     for check, chosen in (("programs", [front]), ("composition", others)):
         if wanted.check(check) and chosen:

@@ -34,11 +34,12 @@ def has_samples(operation: str, dtype: DType) -> bool:
         return True
 
 
-def has_room(subject: Subject, task: Task) -> bool:
+def has_room(subject: Subject, task: Task, *, parts: bool = True) -> bool:
     """Return whether the executor may run a line of the operation or of its decomposition; True where its declaration names no operations.
 
     Each line is offered to the executor itself, so a claim beyond the declaration counts. A cell
-    without room is `not-claimed`: `suite` leaves it out, and `check` reports it without running anything.
+    without room is `not-claimed`: `suite` leaves it out, and `check` reports it without running anything. Without `parts`, no program is
+    recorded, and an executor that takes nothing but what it declares has room in cells of those operations alone.
     """
     rows = subject.declared["operations"]
     if task.dtype is None:
@@ -50,6 +51,8 @@ def has_room(subject: Subject, task: Task) -> bool:
             return _starts(subject, task.operation, task.dtype)
     if rows is None or subject.declared.get("family"):
         return True
+    if not parts and _by_table(subject.executor):
+        return False
     device = _recorded_on(subject, task.device)
     if _by_table(subject.executor) and not rows.keys() & _parts(subject.executor, task.operation, _alike(task.operation, task.dtype), device):
         return False

@@ -57,7 +57,7 @@ def _rows(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int,
         yield from _whole(PROCESSES, wanted, doing, lambda: processes(subject, named_ones), absent(subject, "cpu"))
     else:
         program = next(program for program in PROGRAMS if program.name == task.operation)
-        yield from composition_rows(subject, program, wanted, doing, absent(subject, "cpu"))
+        yield from composition_rows(subject, program, wanted, doing, absent(subject, "cpu"), parts=level.parts)
 
 
 def _whole(check: str, wanted: Wanted, doing: Doing, run: Callable[[], Outcome], missing: str = "") -> Iterator[Row]:
@@ -86,7 +86,7 @@ def _cell_rows(task: Task, dtype: DType, subject: Subject, level: Level, wanted:
                 outcome = expected_failure(outcome, directive.reason)
             yield row_of(task.operation, check, dtype.name, task.device, outcome, began)
 
-    if (isinstance(cell, CollectiveCell) or not _declared(cell)) and (missing or not has_room(subject, task)):
+    if (isinstance(cell, CollectiveCell) or not _declared(cell)) and (missing or not has_room(subject, task, parts=wanted.parts(level))):
         if has_samples(task.operation, dtype) and wanted.check("claims"):
             nothing = Outcome("not-run", missing) if missing else Outcome("not-claimed", f"does not implement {task.operation}")
             yield from row("claims", lambda: nothing)

@@ -17,6 +17,8 @@ class Level:
     infinities and NaN.  `dealt` means that an operation runs with its first dtype and with one of the others, which its name chooses; the first
     runs each layout and each style of arguments in a sample, each other dtype and each operation in place a share of all samples (see
     `sampling.py`), and checks that hardly depend on the dtype are made of the first alone.  Collectives run on `ranks` processes.
+    Without `parts`, operations that a table executor does not name are left out, even where it runs a line of their decomposition, and programs
+    run with the executor in front alone.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Level:
     rows: tuple[int, int] = (0, 0)
     calls: int = 0
     ranks: int = 2
+    parts: bool = True
 
     def dtypes_for(self, accepted: tuple[DType, ...]) -> tuple[DType, ...]:
         """Return the dtypes of an operation that takes these ones."""
@@ -47,7 +50,7 @@ class Level:
 FEW = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
 MANY = (dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.bool_, dtypes.complex64)
 LEVELS = {
-    "smoke": Level("smoke", 0, FEW, samples=3, programs=10, first=True),
+    "smoke": Level("smoke", 0, FEW, samples=3, programs=10, first=True, parts=False),
     "quick": Level("quick", 1, MANY, samples=10, programs=8, extremes=(dtypes.float32,), dealt=True),
     "core": Level("core", 1, MANY, samples=10, programs=50, extremes=(dtypes.float32, dtypes.float16), rows=(24, 8), calls=1100),
     "full": Level("full", 2, dtypes.ALL, samples=400, programs=300, extremes=dtypes.ALL, rows=(200, 30), calls=2000, ranks=4),

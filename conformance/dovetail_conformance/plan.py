@@ -97,6 +97,10 @@ class Wanted:
             [p in last or id.startswith(f"{p}.") or fnmatch.fnmatchcase(id, p) or fnmatch.fnmatchcase(last, p) for p in self.operations]
         )
 
+    def parts(self, level: Level) -> bool:
+        """Return whether operations that an executor does not name are examined: those that are requested always are."""
+        return level.parts or self.operations is not None
+
     def check(self, name: str) -> bool:
         return self.checks is None or name in self.checks
 

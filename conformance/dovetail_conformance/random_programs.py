@@ -99,7 +99,7 @@ class Wrong(Exception):
 
 def random_programs(subject: Subject, level: Level, seed: int) -> Outcome:
     """Check that small random programs of operations that the executor runs compute what eager computes; shrink one that does not."""
-    pool = claimed_calls(subject, OPERATIONS * level.programs, seed)
+    pool = claimed_calls(subject, OPERATIONS * level.programs, seed, parts=level.parts)
     if not pool:
         return Outcome("not-claimed", "it runs no operation that random programs can use")
     failures: list[tuple[Drawn, str]] = []
@@ -140,7 +140,7 @@ _QUIETLY: dict[str, Any] = {
 }
 
 
-def claimed_calls(subject: Subject, most: int, seed: int) -> list[Call]:
+def claimed_calls(subject: Subject, most: int, seed: int, *, parts: bool = True) -> list[Call]:
     """List calls in float32, of `most` operations, that the executor runs at least a line of; simple operations first, which shrinking prefers."""
     calls: list[Call] = []
     operations = 0
@@ -148,7 +148,9 @@ def claimed_calls(subject: Subject, most: int, seed: int) -> list[Call]:
         if operations == most:
             break
         undecided = any(each.covers("forward", dtypes.float32, "cpu") for each in info.directives)  # such as the values of `empty`
-        if dtypes.float32 not in info.dtypes or info.random or undecided or not has_room(subject, Task(info.symbol.id, dtypes.float32)):
+        if dtypes.float32 not in info.dtypes or info.random or undecided:
+            continue
+        if not has_room(subject, Task(info.symbol.id, dtypes.float32), parts=parts):
             continue
         before = len(calls)
         for sample in islice(info.samples(dtypes.float32, devices.cpu), SAMPLES):

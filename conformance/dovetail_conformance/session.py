@@ -88,7 +88,7 @@ def cases(requested: Requested, level: str) -> list[Case]:
             raise pytest.UsageError(problem)
         subject, run = subject_of(executor, requested.options.get("expectations")), Run(executor, level, wanted, requested.options)
         every_task = [task for task in tasks(subject, LEVELS[level], wanted) if task.dtype is None or has_samples(task.operation, task.dtype)]
-        chosen = [task for task in every_task if has_room(subject, task)]
+        chosen = [task for task in every_task if has_room(subject, task, parts=wanted.parts(LEVELS[level]))]
         if every_task and not chosen:
             raise pytest.UsageError(f"the declaration of {run.name} excludes every requested operation; name one that it implements")
         run.planned, run.left_out = len(chosen), len(every_task) - len(chosen)
