@@ -196,6 +196,7 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
         slope = (lower + upper) / 2
         if training:
             slope = prims.uniform(shape=spec.shape, low=float(lower), high=float(upper), dtype=spec.dtype, device=spec.device)
+            return core.where(core.le(x, 0.0), core.mul(x, slope), x)  # NaN has the gradient of what is positive
         return core.where(core.gt(x, 0.0), x, core.mul(x, slope))
 
     return _placed(input, in_wide(compute, row_major(input)), inplace)
