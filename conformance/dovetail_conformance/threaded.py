@@ -33,7 +33,7 @@ def threads(cell: Cell) -> Outcome | None:
 
 
 def _by_threads(case: Case, rounds: int) -> str | None:
-    """Call a compiled function from several threads, each with its own values; describe the first result that is wrong."""
+    """Call a compiled function from several threads, each with other values than the others and than before; describe the first wrong result."""
     input_sets = [case.program.inputs]
     while len(input_sets) < THREADS:
         input_sets.append(rolled(input_sets[-1]))
@@ -45,12 +45,13 @@ def _by_threads(case: Case, rounds: int) -> str | None:
     results_by_thread: list[tuple[int, Ran]] = []
 
     def work(i: int) -> None:
-        for _ in range(rounds):
-            mine = fresh(input_sets[i])
+        for turn in range(rounds):
+            at = (i + turn) % THREADS
+            mine = fresh(input_sets[at])
             try:
-                results_by_thread.append((i, Ran(function(*mine), mine)))
+                results_by_thread.append((at, Ran(function(*mine), mine)))
             except Exception as error:
-                results_by_thread.append((i, Ran(inputs=mine, error=error)))
+                results_by_thread.append((at, Ran(inputs=mine, error=error)))
 
     workers = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
     slice_before = sys.getswitchinterval()
