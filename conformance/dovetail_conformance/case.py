@@ -36,13 +36,17 @@ SEED, MOST = 20, 400  # of the random generators; samples of an operation that a
 
 @dataclass
 class Ran:
-    """The outcome of a call: its result and its inputs afterwards, or its error; the lines of the executed traces; settings that it changed."""
+    """The outcome of a call: its result and its inputs afterwards, or its error; the lines of the executed traces; settings that it changed.
+
+    `drew` tells that it drew from torch's generator.
+    """
 
     result: Any = None
     inputs: Sequence[Tensor] = ()
     error: Exception | None = None
     lines: tuple[int, int] = (0, 0)
     changed: list[str] = field(default_factory=list)
+    drew: bool = False
 
 
 class Case:
@@ -67,16 +71,17 @@ class Case:
         """The program for calls that record gradients, apart from `function`: its last program is what `executed` describes."""
         return self.compiled()
 
-    def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
+    def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True, seed: int = SEED) -> Ran:
         """Call a compiled function; the generator starts from the same seed each time.  With `quiet`, output and warnings are suppressed."""
-        seed_generators(SEED)
+        seed_generators(seed)
+        before = torch.default_generator.get_state()
         try:
             with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
                 result = function(*inputs)
                 changed = [] if torch.is_grad_enabled() == grad else ["grad mode"]
         except Exception as error:
             return Ran(inputs=inputs, error=error)
-        return Ran(result, inputs, None, self.subject.lines(*executed(function)), changed)
+        return Ran(result, inputs, None, self.subject.lines(*executed(function)), changed, _has_moved(before))
 
     @cached_property
     def ran(self) -> Ran:
@@ -100,12 +105,14 @@ class Case:
         """Whether the executor under test has lines in the executed trace; also where the call failed and eager's did not."""
         return self.ran.lines[0] > 0 or (self.ran.error is not None and (self.reference is None or self.expected.error is None))
 
-    def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True) -> Ran:
+    def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True, seed: int = SEED) -> Ran:
         """Run eager PyTorch; for prims, the executors of last resort."""
-        seed_generators(SEED)
+        seed_generators(seed)
+        before = torch.default_generator.get_state()
         try:
             with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
-                return Ran(self.reference(*inputs), inputs)
+                result = self.reference(*inputs)
+            return Ran(result, inputs, drew=_has_moved(before))
         except Exception as error:
             return Ran(inputs=inputs, error=error)
 
@@ -119,6 +126,11 @@ class Case:
     @cached_property
     def expected(self) -> Ran:
         return self.eager(fresh(self.program.inputs))
+
+    @property
+    def draws(self) -> bool:
+        """Whether eager draws random numbers in this call, which an argument such as `training` may decide."""
+        return self.expected.drew
 
     @cached_property
     def differentiable(self) -> list[int]:
@@ -233,6 +245,11 @@ class Case:
         with recording(trace), calm():
             trace.outputs = self.program.symbolic(*proxies)
         return trace
+
+
+def _has_moved(before: Tensor) -> bool:
+    """Return whether torch's generator has drawn since it had this state."""
+    return not torch.equal(before, torch.default_generator.get_state())
 
 
 def scaled(rough: Any, exact: Any) -> list[Any] | None:

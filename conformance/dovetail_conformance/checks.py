@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from time import perf_counter
 from typing import Any
@@ -20,6 +21,7 @@ from dovetail_conformance.attributes import unlike as unlike_kind
 from dovetail_conformance.axes.check import variants
 from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.chance import unlike_draws, unlike_in_chance
 from dovetail_conformance.claims import verdicts
 from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
@@ -84,7 +86,8 @@ def right(case: Case, ran: Ran, expected: Ran, inputs: list[Tensor]) -> str | No
         )
     if ran.error is not None:
         raise Broke(whole(ran.error))
-    return case.wrong(ran, expected, fresh(inputs))
+    difference = case.wrong(ran, expected, fresh(inputs))
+    return unlike_in_chance(case, case.function, lambda: fresh(inputs)) if difference is not None and expected.drew else difference
 
 
 def reference(cell: Cell) -> Outcome | None:
@@ -225,6 +228,9 @@ def backward(cell: Cell) -> Outcome | None:
         difference = differs(got, want, slack=SLACK)
         if difference is None:
             return None
+        if case.draws:
+            draws = (partial(case.call, function), case.eager)
+            return unlike_draws(*(lambda seed, call=call: _gradients(case, None, partial(call, seed=seed)) for call in draws))
         exact = _gradients(case, case.reference, case.eager, wide=True)
         return differs(got, want, exact, slack=SLACK) if exact is not None else difference
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
@@ -172,16 +172,29 @@ def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
     return copies
 
 
-def widened(inputs: Iterable[Tensor], moved: int | None = None) -> list[Tensor]:
-    """Convert the inputs to twice the precision, each element `moved` by about a rounding of its own where a number seeds them."""
+def widened(inputs: Sequence[Tensor], moved: int | None = None) -> list[Tensor]:
+    """Convert the inputs to twice the precision, each element `moved` by about a rounding of its own where a number seeds them.
+
+    Every other seed leaves the last of several as it is: a tensor of signs or classes means something else where it moves.
+    """
     wide = [x.to(WIDE.get(x.dtype, x.dtype)) for x in inputs]
     if moved is None:
         return wide
     generator = torch.Generator().manual_seed(moved)
+    rounded = [i for i, x in enumerate(inputs) if inexact(x)]
+    still = rounded[-1] if moved % 2 and len(rounded) > 1 else None
     for i, (x, new) in enumerate(zip(inputs, wide)):
-        if inexact(x):
-            wide[i] = new * (1 + torch.finfo(x.dtype).eps * torch.randn(new.shape, generator=generator, dtype=torch.float64).to(new.device))
+        if inexact(x) and i != still:
+            wide[i] = nudged(new, torch.finfo(x.dtype).eps, generator)
     return wide
+
+
+def nudged(x: Tensor, eps: float, generator: torch.Generator) -> Tensor:
+    """Multiply each number by 1 plus about `eps`; both parts of a complex number are off by its size, so that its direction changes as well."""
+    if x.is_complex():
+        steps = torch.randn((2, *x.shape), generator=generator, dtype=torch.float64).to(x.device) * eps * x.abs()
+        return torch.where(torch.isfinite(steps).all(0), x + torch.complex(*steps), x)
+    return x * (1 + eps * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device))
 
 
 def extreme(inputs: Iterable[Tensor], kind: str) -> list[Tensor] | None:

@@ -9,8 +9,10 @@ import torch
 
 from dovetail import devices, dtypes
 from dovetail.extend import OperatorExecutor
+from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.covering import AXES, rows
+from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.axes.sizes import resized
 from dovetail_conformance.axes.values import filled
@@ -18,7 +20,7 @@ from dovetail_conformance.axes.variants import Variants
 from dovetail_conformance.case import Case
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.plan import opinfos
-from dovetail_conformance.program import fresh
+from dovetail_conformance.program import fresh, nudged, program_of
 from dovetail_conformance.subject import Subject
 
 FIRST = torch.Generator()
@@ -68,6 +70,26 @@ def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     assert {variant.row.values for variant in variants} >= {"kinks", "moderate", "wide", "tiny"}
     assert max(x.numel() for variant in variants for x in variant.case.program.inputs) > 1 << 20
     assert len(variants) < 60
+
+
+def test_gradients_of_a_tensor_that_is_passed_twice_move_by_each_use() -> None:
+    x = torch.tensor([[3.0, -1.0, 6.0]])
+    sample = SampleInput((x, x, torch.tensor([1.0])), {"reduction": "sum"})
+    info = opinfos()["torch.nn.functional.cosine_embedding_loss"]
+    case = Case(Subject(OperatorExecutor("idle")), info, program_of(info.symbol, sample), "", sample)
+
+    together = gradients(case.eager, case.widened(1), [0], "dense", 1, 1e-7)
+    apart = moved_gradients(case, [0], "dense", 1, 1e-7)
+
+    assert float(together.values[0].abs().max()) < 1e-13 < 1e-9 < float(apart.values[0].abs().max()) < 1e-6
+
+
+def test_a_complex_number_moves_in_its_direction() -> None:
+    z = torch.full((50,), 1 + 1j, dtype=torch.complex128)
+
+    moved = nudged(z, 1e-8, torch.Generator().manual_seed(0))
+
+    assert 1e-9 < float((moved.angle() - z.angle()).abs().max()) < 1e-7
 
 
 WINDOW = {"stride": (1,), "dilation": (1,), "output_padding": (0,), "groups": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,12 +16,14 @@ from dovetail.errors import Unsupported
 from dovetail.extend.advanced import checked
 from dovetail_conformance.accuracy import inaccuracy
 from dovetail_conformance.attributes import unlike
+from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.covering import Row
 from dovetail_conformance.axes.gradients import Gradients, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.variants import Variant, Variants
-from dovetail_conformance.case import MOST, Case, scaled
+from dovetail_conformance.case import MOST, Case, Ran, scaled
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.chance import unlike_draws, unlike_in_chance
 from dovetail_conformance.oracle import identical
 from dovetail_conformance.program import calm, fresh, widened
 from dovetail_conformance.subject import is_referee
@@ -112,7 +114,9 @@ def _called(variant: Variant) -> str | None:
         eager = (case.expected.result, list(case.expected.inputs))
         got = (ran.result, list(ran.inputs))
         if not identical(got, eager) and (difference := inaccuracy(got, case.truth(eager, case.program.inputs))) is not None:
-            return difference
+            difference = unlike_in_chance(case, function, lambda: fresh(case.program.inputs)) if case.draws else difference
+            if difference is not None:
+                return difference
         return unlike(ran.result, case.expected.result)
 
 
@@ -145,7 +149,17 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
             return None
         if ours.error is not None:
             raise Broke(f"with gradients of {_inputs(wanted)}, {whole(ours.error)}")
-        return _unlike(case, ours, theirs, wanted, row.cotangent)
+        difference = _unlike(case, ours, theirs, wanted, row.cotangent)
+        if difference is None or not case.draws:
+            return difference
+        calls = (partial(case.call, function), case.eager)
+        return unlike_draws(*(partial(_drawn, case, call, wanted, row.cotangent) for call in calls))
+
+
+def _drawn(case: Case, call: Callable[..., Ran], wanted: Sequence[int], kind: str, seed: int) -> list[Any] | None:
+    """Return the results and gradients of a call that draws random numbers, for a seed."""
+    outcome = gradients(partial(call, seed=seed), fresh(case.program.inputs), wanted, kind)
+    return None if outcome is None or outcome.error is not None else [*outcome.results, *outcome.values]
 
 
 def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int], kind: str) -> str | None:
@@ -154,18 +168,23 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
     if identical((ours.results, ours.values), (theirs.results, theirs.values)):
         return None
 
-    def exact(moved: int | None = None) -> Gradients | None:
-        eps = max(torch.finfo(case.program.inputs[i].dtype).eps for i in wanted)
-        difference = gradients(case.eager, case.widened(moved), wanted, kind, moved, eps)
-        return None if difference is None or difference.error is not None else difference
+    eps = max(torch.finfo(case.program.inputs[i].dtype).eps for i in wanted)
 
-    wide = exact()
+    def exact(part: str, moved: int | None = None) -> Any:
+        if moved is None or part == "results":
+            outcome = gradients(case.eager, case.widened(moved), wanted, kind, moved, eps)
+        else:
+            outcome = moved_gradients(case, wanted, kind, moved, eps)
+        return None if outcome is None or outcome.error is not None else getattr(outcome, part)
+
     parts = (("with gradients, the result", "results"), (f"the gradient of {_inputs(wanted)}", "values"))
     for what, part in parts:
+        if identical(getattr(ours, part), getattr(theirs, part)):
+            continue
         how = {"zeros": part == "results", "kinds": kind != "not finite"}
-        truth = case.truth_of(getattr(theirs, part), getattr(wide, part, None), lambda k, part=part: getattr(exact(k), part, None), **how)
+        truth = case.truth_of(getattr(theirs, part), exact(part), partial(exact, part), **how)
         truth = replace(truth, own=lambda part=part: _own(case, wanted, kind, part))
-        if not identical(getattr(ours, part), getattr(theirs, part)) and (difference := inaccuracy(getattr(ours, part), truth)) is not None:
+        if (difference := inaccuracy(getattr(ours, part), truth)) is not None:
             return f"{what} for {kind} cotangents: {difference}"
     return None
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.case import SEED, Ran
 from dovetail_conformance.oracle import flat, same_bits
-from dovetail_conformance.program import calm
+from dovetail_conformance.program import calm, nudged
 
 
 @dataclass
@@ -70,7 +70,7 @@ def gradients(
     cotangents = [cotangent(x, kind) for x in ends]
     if moved is not None:
         noise = torch.Generator().manual_seed(moved)
-        cotangents = [x * (1 + eps * torch.randn(x.shape, generator=noise, dtype=torch.float64)).to(x.device, x.dtype) for x in cotangents]
+        cotangents = [nudged(x, eps, noise).to(x.dtype) for x in cotangents]
     before = [x.clone() for x in cotangents]
     values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]
     try:
