@@ -93,6 +93,7 @@ class Case:
         with watched(changed, whole=unwatched, but=LIBRARIES):
             ran = self.call(self.function, inputs)
         ran.changed += changed
+        self.subject.effects.setdefault(self.info.name, []).extend(ran.changed)
         return ran
 
     @property

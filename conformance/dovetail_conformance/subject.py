@@ -72,6 +72,7 @@ class Subject:
     changed: list[str] = field(default_factory=list)  # settings of the process that importing it changed
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))  # before anything of it ran
     watched: set[str] = field(default_factory=set)  # the operations whose first call in this process was watched
+    effects: dict[str, list[str]] = field(default_factory=dict)  # settings of the process that a call of an operation changed
     ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
     source: tuple[str, str | None] | None = None  # what `of` takes in another process; None where the executor exists in this one alone
 

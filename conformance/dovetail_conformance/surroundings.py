@@ -52,8 +52,8 @@ def surroundings(cell: Cell) -> Outcome | None:
                 return difference
         return None
 
-    if (case := next((case for case in cell.claimed if case.ran.changed), None)) is not None:
-        return cell.each(lambda case: f"a call changed {', '.join(case.ran.changed)}", "surroundings", [case])
+    if changed := cell.subject.effects.get(cell.info.name):
+        return cell.each(lambda _: f"a call changed {', '.join(dict.fromkeys(changed))}", "surroundings", cell.claimed[:1])
     count = 1 if cell.level.dealt else WATCHED
     return cell.each(judge, "surroundings", cell.claimed[:: max(1, len(cell.claimed) // count)][:count])
 

@@ -14,7 +14,7 @@ from dovetail_conformance.opinfo import OpInfo, SampleInput
 
 NO_VALUES = ("requires_grad", "sparse_grad", "pin_memory", "sorted")  # flags that affect storage or order, not values
 NUMBER = (int, float)
-OPERANDS: list[Any] = [1, 1.0, True, 0.1, 0.5, -0.0, -2, 3]
+OPERANDS: list[Any] = [1, 1.0, True, 0.1, 0.5, -0.0, -2, 2, 3]
 WHOLE, REAL = (0, 2, -1), (0.0, 2.5, -1.5)  # what a number may be besides
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "output_padding", "output_size")
 TOLERANCES = ("eps", "atol", "rtol", "tol")  # numbers that are small and positive

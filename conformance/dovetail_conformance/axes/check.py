@@ -77,6 +77,8 @@ def of_cell(cell: Cell) -> list[Variant]:
     claimed = {case.program.template for case in cell.claimed}
     variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed, preferred=claimed)
     chosen = variants_of_cell.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
+    if named:
+        chosen += variants_of_cell.of_dtype()
     if not first and cell.dtype in STYLED:
         chosen += variants_of_cell.every_style()
     return [*chosen, *(variant for dtype in _relatives(cell) for variant in _of_relative(cell, dtype))]

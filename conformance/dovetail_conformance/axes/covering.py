@@ -14,7 +14,7 @@ class Row:
     """One level of each axis; levels that do not apply to an operation are dropped when its variant is created.
 
     `size` is how large the tensors are, `which` the dimension that grows; `layout` how they lie in memory, and `place` which of them do;
-    `values` what is in them; `broadcast` in which dimension one of them has a single element;
+    `values` what is in them; `broadcast` in which dimension one of them has a single element; `mixed` which other dtype one of them has;
     `same` whether two arguments are one tensor, or parts of one;
     `grad` which inputs require a gradient; `cotangent` what flows back; `mode` what is switched on around the call.
     """
@@ -26,6 +26,7 @@ class Row:
     values: str = PLAIN
     broadcast: str = "no"
     same: str = "no"
+    mixed: str = "no"
     grad: str = "all"
     cotangent: str = "dense"
     mode: str = "plain"

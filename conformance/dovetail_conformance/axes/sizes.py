@@ -14,15 +14,15 @@ ROW, LONG = 1031, 4099  # elements of a row, of a long one
 TOTAL = {"odd": 150, "block": 5_003, "round": 1 << 13, "large": 70_001, "huge": (1 << 20) + 7, "vast": (1 << 24) + 9}  # of the largest tensor
 EQUAL = {1: 1024, 2: 32, 3: 16}  # every size of a sample of so many dimensions, 8 of one with more
 MOST = 1 << 22  # elements that a sample may have
-DEEP = 5  # dimensions
+FRONT = {"deep": (5, (2, 1, 3, 1, 2)), "images": (4, (2, 3, 2, 3))}  # dimensions, and the sizes of those that are put in front
 WHICH = ("first", "second", "third")
 
 
 def resized(sample: SampleInput, size: str, which: str, generator: torch.Generator) -> Iterator[SampleInput]:
     """Yield the sample with another size, the best choice first: eager decides which the operation accepts."""
     tensors = list(tensors_of((sample.args, sample.kwargs)))
-    if size == "deep":
-        yield from _deep(sample, generator)
+    if size in FRONT:
+        yield from _deep(sample, *FRONT[size], generator)
         return
     symbols = _symbols(tensors)
     if size == "odd" and symbols:
@@ -54,13 +54,13 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
             yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator), lambda n, symbol=symbol, new=new: new if n == symbol else n)
 
 
-def _deep(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInput]:
-    """Yield the first tensor, or all of them, with dimensions put in front."""
+def _deep(sample: SampleInput, rank: int, front: tuple[int, ...], generator: torch.Generator) -> Iterator[SampleInput]:
+    """Yield the sample with dimensions put in front of its first tensor, or of all, up to `rank`."""
     tensors = list(tensors_of((sample.args, sample.kwargs)))
     for chosen in (tensors[:1], tensors):
         kept = {id(x) for x in chosen}
-        if chosen and all(x.ndim < DEEP for x in chosen):
-            yield mapped(sample, lambda x, kept=kept: grown(x, (2, 1, 3, 1, 2)[: DEEP - x.ndim] + tuple(x.shape), generator) if id(x) in kept else x)
+        if chosen and all(x.ndim < rank for x in chosen):
+            yield mapped(sample, lambda x, kept=kept: grown(x, front[: rank - x.ndim] + tuple(x.shape), generator) if id(x) in kept else x)
 
 
 def _symbols(tensors: Sequence[Tensor]) -> list[int]:

@@ -10,12 +10,13 @@ from time import process_time
 import torch
 from torch import Tensor
 
-from dovetail import prims
+from dovetail import devices, prims
 from dovetail.dtypes import DType
 from dovetail.extend import Tag
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.layouts import in_one, laid_out
+from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.sizes import mapped, resized, tensors_of
 from dovetail_conformance.axes.values import filled
@@ -30,13 +31,16 @@ SLOW = 0.15  # seconds of all processors that eager may take for a call of a sam
 TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
 DROPPED = (
-    *((), ("broadcast",), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same", "broadcast")),
+    *((), ("mixed",), ("broadcast",), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same", "broadcast")),
     *(("size", "which"), ("size", "which", "values", "broadcast")),
 )
 PRODUCTS, GATHERS = {prims.prod, prims.cumprod}, {prims.take_along_axis, prims.scatter_add}
 TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they return is undetermined
 UPDATING = ("batch_norm", "instance_norm", "_native_batch_norm_legit_functional")  # they write a mean and a variance, which are two tensors
 HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row()
+IMAGES = tuple(Row(size="images", layout=layout) for layout in (PLAIN, "channels-last"))
+MIXED = (*(Row(size="odd", mixed=level) for level in LEVELS), Row(size="odd", mixed="other", place="first"))
+WIDE = Row(size="odd", values="wide")
 UNLIKE = tuple(Row(size="square", layout="column-major", place=place) for place in ("first", "last"))  # operands that lie in different ways
 SINGLE = {"outer": (0, 1), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
 
@@ -93,15 +97,24 @@ class Variants:
             selected += [variant for axis, row in singles() for variant in self._single(axis, row)]
             selected.append(self._variant(HUGE, 0))
             selected += [self._variant(row, i) for i in self._widest() for row in UNLIKE]
+            fullest = max(range(len(self.templates)), key=lambda i: _elements(self.templates[i]))  # one number has one value when it grows
+            selected += [self._variant(row, fullest) for row in IMAGES]
+            selected += [self._variant(WIDE, i) for i, each in enumerate(self.templates) if _has_number(each)]
         return [variant for variant in selected if variant is not None]
 
+    def of_dtype(self) -> list[Variant]:
+        """Return variants that every dtype has: one of each kind of values that none has so far, and of each other dtype beside its own."""
+        values = [variant for axis, row in singles() if axis == "values" for variant in self._single(axis, row)]
+        return values + [variant for variant in self.some(MIXED) if variant.row.mixed != "no" and _is_recorded(variant.case)]
+
     def _widest(self) -> list[int]:
-        """Return, for each number of dimensions that several tensors have, the template with the most elements, of one shape where there is one."""
-        widest: dict[int, tuple[bool, int, int]] = {}
+        """Return, for the numbers of dimensions of several tensors, the template with the most elements, of one shape where there is one."""
+        widest: dict[tuple[int, ...], tuple[bool, int, int]] = {}
         for i, each in enumerate(self.templates):
             shapes = [x.shape for x in tensors_of((each.args, each.kwargs))]
-            if len(shapes) > 1 and (rank := max(map(len, shapes))) > 1:
-                widest[rank] = max(widest.get(rank, (False, -1, 0)), (len(set(shapes)) < len(shapes), _elements(each), i))
+            ranks = tuple(map(len, shapes))
+            if len(shapes) > 1 and max(ranks) > 1:
+                widest[ranks] = max(widest.get(ranks, (False, -1, 0)), (len(set(shapes)) < len(shapes), _elements(each), i))
         return [i for _, _, i in widest.values()]
 
     def every_style(self) -> list[Variant]:
@@ -156,7 +169,7 @@ class Variants:
         """Yield the sample with the levels of a row."""
         sized = resized(sample, row.size, row.which, self.generator) if row.size != PLAIN else iter([sample])
         for each in sized:
-            filled_sample = self._broadcast(self._filled(each, row), row)
+            filled_sample = self._mixed(self._broadcast(self._filled(each, row), row), row)
             parts = row.same == "parts"  # these have a layout of their own, and come last
             yield self._same(self._laid(filled_sample, row), row) if parts else self._laid(self._same(filled_sample, row), row)
 
@@ -204,6 +217,14 @@ class Variants:
 
         return mapped(sample, cut)
 
+    def _mixed(self, sample: SampleInput, row: Row) -> SampleInput:
+        """Return the sample with the first or the last of several tensors in another dtype."""
+        tensors = list(tensors_of((sample.args, sample.kwargs)))
+        if row.mixed == "no" or len(tensors) < 2:
+            return sample
+        chosen = tensors[0] if row.place == "first" else tensors[-1]
+        return mapped(sample, lambda x: converted(x, row.mixed) if x is chosen else x)
+
     def _same(self, sample: SampleInput, row: Row) -> SampleInput:
         """Return the sample with a later tensor replaced by an earlier one of its dtype, or with parts of one tensor."""
         if row.same == "no" or self.info.name.rpartition(".")[2] in UPDATING:
@@ -230,6 +251,15 @@ class Variants:
         return mapped(sample, lambda x: _or(laid_out(x, row.layout), x) if id(x) in kept else x)
 
 
+def _is_recorded(case: Case) -> bool:
+    """Return whether the language takes the call: eager accepts some mixed dtypes on one device alone, which it refuses."""
+    try:
+        case.specs(devices.cpu)
+    except Exception:
+        return False
+    return True
+
+
 def _has_number(sample: SampleInput) -> bool:
     """Return whether a number stands where operands do."""
     return any(type(x) in (int, float) for x in sample.args[:2])
@@ -251,6 +281,8 @@ def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
         lost += ["size", "which", "broadcast"]
     if len(before) < 2:
         lost.append("broadcast")
+    if [x.dtype for x in before] == [x.dtype for x in after]:
+        lost.append("mixed")
     if row.same == "yes" and len(before) == len(after):
         lost.append("same")
     if row.same == "parts" and len({x.untyped_storage().data_ptr() for x in after if x.numel()}) == len([x for x in after if x.numel()]):
