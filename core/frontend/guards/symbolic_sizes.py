@@ -15,6 +15,7 @@ from dovetail.prims.spec import strides_in_order
 from dovetail.trace import NumberProxy, user_line
 
 _MARKS = "_dovetail_sizes"  # attribute of a marked tensor: dimension -> (least, most) of a symbol, or None for a plain int
+_LARGEST = (1 << 31) - 1  # of an int that is a symbol: what is computed of it fits into the 64 bits that kernels have for numbers
 SMALLEST = 2  # sizes of 0 and 1 mean something of their own: nothing to compute, and broadcasting
 
 
@@ -161,9 +162,9 @@ class SymbolicSizes:
         if type(before) is int and before != value:
             self.history.moving.add(place)
         dynamic = self.dynamic is True or (self.dynamic is None and place in self.history.moving)
-        if not dynamic or value < SMALLEST or source.root.kind != "arg" or place in self.history.pinned:
+        if not dynamic or not SMALLEST <= value <= _LARGEST or source.root.kind != "arg" or place in self.history.pinned:
             return None
-        return self.symbol(place, value, 0, None)
+        return self.symbol(place, value, 0, _LARGEST)
 
     def symbol(self, place: Place, hint: int, low: int, high: int | None) -> Size:
         """Return the symbol of a place, which is `hint` in this call, and is created when it is read first."""

@@ -4,6 +4,7 @@ from dovetail.prims.sizes.facts import Facts as Facts
 from dovetail.prims.sizes.facts import Form as Form
 from dovetail.prims.sizes.facts import Pin as Pin
 from dovetail.prims.sizes.facts import RelationsClosed as RelationsClosed
+from dovetail.prims.sizes.magnitude import magnitude as magnitude
 from dovetail.prims.sizes.relations import Relations as Relations
 from dovetail.prims.sizes.size import Atom as Atom
 from dovetail.prims.sizes.size import Real as Real

@@ -11,7 +11,7 @@ import torch
 
 from dovetail.errors import InvalidTrace
 from dovetail.prims import recorder
-from dovetail.prims.sizes import Size
+from dovetail.prims.sizes import Size, magnitude
 from dovetail.trace.printing import LITERALS
 
 
@@ -143,6 +143,7 @@ def shape_of(shape: tuple[Any, ...]) -> torch.Size:
 _PLAIN_OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.lshift, operator.rshift, divmod)
 _PINNING = (operator.truediv, operator.and_, operator.or_, operator.xor)
 _NUMBERS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
+_LARGEST = (1 << 63) - 1  # kernels and prologues compute sizes with 64 bits
 _DIVIDING = (operator.truediv, operator.floordiv, operator.mod)
 _COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
@@ -166,6 +167,10 @@ def _floating(op: Callable, a: Any, b: Any) -> Any:
     return environment.of_sizes(op.__name__, (a, b))
 
 
+def _each(result: Any) -> tuple:
+    return result if isinstance(result, tuple) else (result,)
+
+
 def _binary(op: Callable, *, swapped: bool = False, pins: bool = False) -> Callable[[Any, Any], Any]:
     """Return the method of an operator; with a float, or where it `pins`, it computes with the plain value."""
 
@@ -180,6 +185,9 @@ def _binary(op: Callable, *, swapped: bool = False, pins: bool = False) -> Calla
         if not isinstance(other, (int, Size)):
             return NotImplemented
         result = op(other, self.size) if swapped else op(self.size, other)
+        if op not in _COMPARISONS and any([type(n) is Size and magnitude(n) > _LARGEST for n in _each(result)]):
+            a, b = int(self.size), int(other)
+            return op(b, a) if swapped else op(a, b)
         return tuple(map(symint, result)) if isinstance(result, tuple) else symint(result)
 
     return method
