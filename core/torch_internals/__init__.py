@@ -31,12 +31,14 @@ from dovetail.torch_internals.collectives import STORE as STORE
 from dovetail.torch_internals.collectives import functional_collective as functional_collective
 from dovetail.torch_internals.dynamo import INLINES_PARAMETERS as INLINES_PARAMETERS
 from dovetail.torch_internals.dynamo import compile_fx_inner as compile_fx_inner
+from dovetail.torch_internals.dynamo import compiled_by_dynamo as compiled_by_dynamo
 from dovetail.torch_internals.dynamo import current_compile_id as current_compile_id
 from dovetail.torch_internals.dynamo import graph_break_counts as graph_break_counts
 from dovetail.torch_internals.dynamo import inductor_problem as inductor_problem
 from dovetail.torch_internals.dynamo import is_set_grad_enabled as is_set_grad_enabled
 from dovetail.torch_internals.dynamo import keep_dynamo_out as keep_dynamo_out
 from dovetail.torch_internals.dynamo import notes_module as notes_module
+from dovetail.torch_internals.dynamo import scripted as scripted
 from dovetail.torch_internals.dynamo import select_decompositions as select_decompositions
 from dovetail.torch_internals.dynamo import tracing_fakes as tracing_fakes
 from dovetail.torch_internals.dynamo import undisabled as undisabled

@@ -133,6 +133,18 @@ def undisabled(function: FunctionType) -> Callable[..., Any] | None:
     return function.__wrapped__ if function.__code__ is _wrapper_code() else None
 
 
+def compiled_by_dynamo(function: FunctionType) -> Callable[..., Any] | None:
+    """Return the function that torch.compile has wrapped, None where `function` is no such wrapper."""
+    attributes = function.__dict__
+    return None if "_torchdynamo_disable" in attributes else attributes.get("_torchdynamo_orig_callable")
+
+
+def scripted(function: torch.jit.ScriptFunction) -> Callable[..., Any] | None:
+    """Return the function in Python that torch.jit.script compiled, None for one that torch.jit.trace recorded: that may compute something else."""
+    is_script = getattr(function, "__name__", "") == "ScriptFunction"
+    return getattr(function, "_torchdynamo_inline", None) if is_script else None
+
+
 def keep_dynamo_out(function: FunctionType, reason: str) -> None:
     """Let Dynamo run `function`, and all that it calls, as it is: a graph breaks before it, and its frames are not compiled."""
     function._torchdynamo_disable = True

@@ -51,9 +51,11 @@ from dovetail.torch_internals import (
     GET_STEP,
     GROUP_TENSORS,
     TorchDispatchMode,
+    compiled_by_dynamo,
     function_applied,
     is_profiling,
     notes_module,
+    scripted,
     switches_torch_function,
     undisabled,
 )
@@ -111,6 +113,7 @@ _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
     GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
 }
+_SCRIPTS = frozenset({torch.jit.ScriptFunction, torch.ScriptMethod})
 STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 
 
@@ -120,6 +123,20 @@ def _untraced_transform() -> Unsupported:
         "this part of torch.func is not traced; use torch.func.grad, vjp, jvp, vmap or what is made of these, or apply the transform outside "
         f"the compiled function\n  called at {user_line()}"
     )
+
+
+def _unchanged(model: Any) -> Any:
+    """Return a model as it is, as the decorator that torch.compile(backend=...) returns."""
+    return model
+
+
+def _script(tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Trace the Python of a function that torch.jit.script compiled."""
+    plain = scripted(function) if type(function) is torch.jit.ScriptFunction else None
+    if plain is None:
+        raise EagerCall(f"{function.name} is TorchScript without its Python, and not traced; call what it was made of\n  called at {user_line()}")
+    guard_same(tracker, function)
+    return tracker.call(plain, args, kwargs, frame)
 
 
 def _changes_global_state(function: Any) -> bool:
@@ -151,6 +168,8 @@ class CallHooks(ValueHooks):
             return change_metadata(self, function, *args, **kwargs)
         if kind is FunctionType:
             return self._python(tracker, function, args, kwargs, frame)
+        if kind in _SCRIPTS:
+            return _script(tracker, function, args, kwargs, frame)
         if (kind is MethodDescriptorType or kind is BuiltinFunctionType) and switches_torch_function(
             function, args
         ):  # plain tensors have no overrides
@@ -222,6 +241,10 @@ class CallHooks(ValueHooks):
                 f"a {type(args[0]).__name__} inside a compiled function is not traced: it changes what the operations do, or what they save; open it "
                 f"around the call\n  called at {user_line()}"
             )
+        if function is torch.compile:  # what it would compile is a part of this program
+            guard_same(tracker, function)
+            model = args[0] if args else kwargs.get("model")
+            return _unchanged if model is None else model
         if notes_module(function):  # once Dynamo was used, it notes each module that is created
             return None
         if (traced := SEEN.get(function) or _HINTS.get(function) or TRACED.get(function)) is not None:
@@ -229,7 +252,7 @@ class CallHooks(ValueHooks):
             return self._ours(tracker, traced, args, kwargs)
         if is_torch(function):
             return self._torch(tracker, function, args, kwargs)
-        if (plain := undisabled(function)) is not None:
+        if (plain := undisabled(function) or compiled_by_dynamo(function)) is not None:
             guard_same(tracker, function)
             return tracker.call(plain, args, kwargs, frame)
         if "_cache" in function.__dict__ and hasattr(function, "__wrapped__"):  # compiled on its own: here it is a part of this program
