@@ -268,9 +268,13 @@ def test_copysign_of_few_and_many(dtype, count):
 def test_numbers_of_16_bits_are_rounded_where_pytorch_rounds_them(dtype):
     def fn(x):
         full = torch.full_like(x, 0.3)
-        return x % 0.3, torch.fmod(x, 0.3), full.float() + x.float(), torch.nn.functional.threshold(x, 0.1, 2.0)
+        sums = x + 0.003, 1 / 3 - x, x.sub(100.3), torch.isclose(x, x * 1.01, rtol=3e-3, atol=0.1)
+        return *sums, x * 0.3, x % 0.3, torch.fmod(x, 0.3), full.float() + x.float(), torch.nn.functional.threshold(x, 0.1, 2.0)
 
-    assert_like_eager(fn, torch.linspace(-3, 3, 301).to(dtype))
+    x = torch.linspace(-3, 3, 301).to(dtype)
+    assert_like_eager(fn, x)
+    for got, expected in zip(compiled(fn)(x)[:5], fn(x)[:5], strict=True):
+        assert torch.equal(got, expected)
 
 
 @pytest.mark.parametrize("name", ["silu", "mish", "softplus", "sigmoid"])

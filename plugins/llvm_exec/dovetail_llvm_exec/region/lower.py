@@ -16,6 +16,7 @@ from dovetail_llvm_exec.scalars.kinds import nearest
 CHOICES = frozenset(  # take numbers as their dtype holds them
     {"where", "maximum", "minimum", "copysign", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"}
 )
+SUMS = frozenset({"add", "sub"})  # do so unless they are part of an operation that is computed in float32
 
 Coords = tuple[Form, ...]
 
@@ -117,7 +118,7 @@ class Lowering:
 
     def _elementwise(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
         dtype = next((a.dtype for a in node.args[node.op == "where" :] if isinstance(a, Node)), node.dtype)
-        exact = node.op in CHOICES
+        exact = node.op in CHOICES or (node.op in SUMS and node.dtype is dtype)
         numbers = (self.table.const(nearest(a, dtype) if exact else a, dtype) if not isinstance(a, Node) else None for a in node.args)
         args = tuple(self.at(a, coords, mask) if isinstance(a, Node) else number for a, number in zip(node.args, numbers))
         known = FUSIONS.get(node.op)
