@@ -158,4 +158,6 @@ def compile_graph(
     if why is not None:
         raise TracedValueError(f"{need.error}\n  it cannot be cut there: {why}", need.error.proxy) from None
     root = graph.root
+    if root.eager is not None:
+        graph.warn(f"it runs eagerly, since {root.eager} before the value at {need.where}: ranks whose calls start again would wait for each other")
     return Entry(graph.call, executors.key, root.segment.steps if root.segment is not None else (root.trace,), (root.prologue,), graph=graph)

@@ -46,6 +46,11 @@ class Generators:
                 return why
         return None
 
+    @staticmethod
+    def communicate(lines: Iterable[BoundSymbol]) -> bool:
+        """Return whether what lines do more than compute is to communicate with other ranks."""
+        return all([line.symbol.module == "dist" or line.symbol is prims.item for line in effects(lines)])
+
     def note_devices(self, devices: Collection[Device]) -> str | None:
         """Remember devices that are drawn on; return why a call could not start again after that, None where it could."""
         if any([device.type not in ("cpu", "cuda") for device in devices]):

@@ -290,9 +290,9 @@ class Session(CountingRequester):
         """Compile the lines since the last decision; None where `target` needs what does not hold in this call."""
         self.check_sizes()
         source, lines = self.decision, list(self.functionalizer.new.lines)
-        if (why := self.graph.generators.note(lines)) is not None:
+        if (why := self.graph.generators.note(lines)) is not None and not (self.only_root and self.graph.generators.communicate(lines)):
             raise GoEager(f"{why}, which a call that starts again would repeat")
-        edge = Edge(target=target)
+        edge = Edge(target=target, eager=why)
         if self.only_root:
             self.here = self.late.start()
             self.graph.first_sizes = sizes_read(self.here, self.places)
@@ -317,7 +317,7 @@ class Session(CountingRequester):
         if not sizes and not (self.late and has_sizes(lines, [*reads, *outputs])):
             edge.trace.relations = None
         with self.late.apart():
-            if lines:
+            if lines and why is None:
                 edge.segment = self.program(edge.trace)
             self.check_sizes()
             if self.only_root and not self.check(edge, source, target, sources):
