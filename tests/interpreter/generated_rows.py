@@ -165,6 +165,8 @@ NUMBERS = {3: 1, 5: 2, 'ab': 3, (1, (2,)): 4, (1, (3,)): 5, Colour.RED: 6, Mode.
 def fn3(x): return 3
 def fn5(x): return 5
 def add(x, y): return x + y
+def less(x, y): return x - y
+DESCENDING = functools.cmp_to_key(lambda a, b: b - a)
 def by(x): return -x if isinstance(x, (int, float)) else x
 def key_n(o): return o.n
 def stored(l, k, x):
@@ -304,6 +306,7 @@ VALUES = {
         *[("fn3", "fn5"), ("len", "abs"), ("np.negative", "np.abs"), ("np.size", "np.ndim")],
         *[("functools.partial(add, 1)", "functools.partial(add, 2)"), ("Called(3)", "Called(5)")],
     ],
+    "comparing": [("functools.cmp_to_key(less)", "DESCENDING"), ("functools.cmp_to_key(operator.sub)", "DESCENDING")],
     "objects": [("[{0}(3), {0}(4)]".format("Ordered"), "[{0}(5), {0}(4)]".format("Ordered")), ("[Frozen(1), Frozen(2)]", "[Frozen(2), Frozen(2)]")],
     "lesser": [("[Less(3), Less(4)]", "[Less(5), Less(4)]")],
     "truths": [("[Truth(9)]", "[Truth(1)]"), ("[Box()]", "[None]"), ("[Sized(1)]", "[Sized(0)]")],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import weakref
 from collections.abc import Callable
-from functools import lru_cache, partial, reduce
+from functools import cmp_to_key, lru_cache, partial, reduce
 from json.scanner import c_make_scanner
 from typing import Any
 
@@ -13,6 +14,7 @@ from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.cached_calls import cached_call
 from dovetail.frontend.interpreter.tracking.json_calls import scan
+from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 
 def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -61,6 +63,14 @@ def _method_caller(tracker: Any, function: Any, args: list[Any], kwargs: dict[st
     return tracker.call(tracker.load_attr(args[0], name), list(first), dict(named), frame)
 
 
+def _sort_key(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Call what functools.cmp_to_key returned outside: it keeps its comparison, so that its identity tells which one that is."""
+    tracker.pin(function)
+    (comparison,) = [held for held in gc.get_referents(function) if held is not type(function)]
+    key = tracker.call(TWINS[cmp_to_key], [tracker.reach(comparison, tracker.sources.const(comparison))], {}, frame)
+    return tracker.call(key, args, kwargs, frame)
+
+
 BY_TYPE: dict[type, Callable] = {
     partial: _partial,
     **dict.fromkeys((weakref.ref, weakref.KeyedRef), _looked_up),
@@ -69,4 +79,5 @@ BY_TYPE: dict[type, Callable] = {
     operator.attrgetter: _getters,
     operator.methodcaller: _method_caller,
     c_make_scanner: scan,
+    type(cmp_to_key(operator.sub)): _sort_key,
 }
