@@ -73,8 +73,9 @@ def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     assert len(variants) < 90
 
 
-def test_every_dtype_meets_others_and_every_kind_of_values() -> None:
-    info = opinfos()["torch.add"]
+@pytest.mark.parametrize("operation", ["torch.add", "torch.remainder"])
+def test_every_dtype_meets_others_and_every_kind_of_values(operation: str) -> None:
+    info = opinfos()[operation]
     variants_of = Variants(Subject(OperatorExecutor("idle")), info, dtypes.bfloat16, list(info.samples(dtypes.bfloat16, devices.cpu)))
 
     variants = variants_of.of_dtype()
@@ -82,6 +83,7 @@ def test_every_dtype_meets_others_and_every_kind_of_values() -> None:
     assert {variant.row.values for variant in variants} >= {*AXES["values"]}
     assert {variant.row.mixed for variant in variants} >= {"wider", "other", "wider number", "other number"}
     assert any({x.dtype for x in v.case.program.inputs} == {torch.bfloat16, torch.float32} for v in variants)
+    assert {(v.row.mixed, v.row.place) for v in variants} >= {("other", "all"), ("other", "first")}
 
 
 def test_gradients_of_a_tensor_that_is_passed_twice_move_by_each_use() -> None:

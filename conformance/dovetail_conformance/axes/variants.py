@@ -105,7 +105,9 @@ class Variants:
     def of_dtype(self) -> list[Variant]:
         """Return variants that every dtype has: one of each kind of values that none has so far, and of each other dtype beside its own."""
         values = [variant for axis, row in singles() if axis == "values" for variant in self._single(axis, row)]
-        return values + [variant for variant in self.some(MIXED) if variant.row.mixed != "no" and _is_recorded(variant.case)]
+        several = [i for i, each in enumerate(self.templates) if len(list(tensors_of((each.args, each.kwargs)))) > 1]
+        mixed = [self._variant(row, i) for n, row in enumerate(MIXED) for i in several[n % len(several) :][:1]] if several else []
+        return values + [variant for variant in mixed if variant is not None and variant.row.mixed != "no" and _is_recorded(variant.case)]
 
     def _widest(self) -> list[int]:
         """Return, for the numbers of dimensions of several tensors, the template with the most elements, of one shape where there is one."""
