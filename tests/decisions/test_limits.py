@@ -1,7 +1,10 @@
 """Functions with many decisions: how much of them is traced again where a call has outcomes that are new."""
 
+import warnings
+
 import torch
 from decisions.helpers import agrees, compiled, graph_of
+from decisions.random_programs import difference
 
 from dovetail.frontend.decisions.session import Session
 
@@ -33,3 +36,9 @@ def test_a_hundred_decisions_are_compiled():
     for sign in (1, -1):
         agrees(fn, chosen, [sign * torch.ones(2) for _ in range(100)])
     assert len(graph_of(fn).decisions) == 100 and graph_of(fn).eager_calls == 0
+
+
+def test_a_replay_that_arrives_at_another_state_reads_all_on_its_way():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*does not do the same twice")
+        assert difference(913299, True, True) is None

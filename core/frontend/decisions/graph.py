@@ -192,6 +192,7 @@ class Graph:
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
         self.computes = True  # whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed
         self.creates_leaves = False  # whether leaves that the program creates are leaves of eager autograd, since gradients of some are needed
+        self.skips = True  # whether replays leave out the states on their way; not where that has led to another state
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.creates = False  # whether np.zeros and its like are traced, since the program writes traced values into what they return
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not
@@ -217,6 +218,17 @@ class Graph:
         """Forget all decisions, since they have to be compiled in another way; return what lets the call at hand start again."""
         self.clear()
         return Restart()
+
+    def passes_over(self, decision: Decision) -> bool:
+        """Return whether a replay up to a decision reads no states on its way: the state there has to tell whether it is the same."""
+        return self.skips and decision.key is not None and not self.keeps_all
+
+    def differs(self, decision: Decision, where: str) -> GoEager:
+        """Return what to raise where a replay arrives at another state: it may have left out what makes it the same."""
+        if self.passes_over(decision):
+            self.skips = False
+            return Restart()
+        return GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
 
     def clear(self) -> None:
         """Forget all decisions; the root's guards stay."""

@@ -146,7 +146,7 @@ class Session(CountingRequester):
         reads = [*[self.functionalizer.current(p) for p in request.reads], *request.inputs]
         if self.graph.grad:  # autograd takes no part of a segment for a view of what the call writes at its end
             self.functionalizer.hide_views({p for p, slot in self.places.items() if slot in self.graph.written})
-        if len(self.forced) > 1 and not self.forced[0][0] and not self.graph.keeps_all:
+        if len(self.forced) > 1 and not self.forced[0][0] and self.graph.passes_over(self.decision):
             return self.passed()
         state = self.state(request, reads)
         if not self.forced:
@@ -196,7 +196,7 @@ class Session(CountingRequester):
             key = (request.mark, state.key) if state.key is not None else None
             same = (decision.where, decision.width) == (where, widths(self.arriving, self.late))
             if not same or (None not in (key, decision.key) and key != decision.key):
-                raise GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
+                raise self.graph.differs(decision, where)
         _, outcome, sizes = step
         self.late.move(sizes)
         return outcome
