@@ -50,6 +50,7 @@ def both(cond, while_loop, x):
     return while_loop(lambda x: x.abs().max() > 0.1, step, (x,))[0]
 
 
+SCANS_NOTHING = Version(torch.__version__).release >= (2, 14)
 INPUTS = [torch.linspace(-1, 1, 6).view(3, 2) * scale + 0.3 for scale in (1.0, 3.0, -2.0, 9.0)]
 
 
@@ -118,15 +119,24 @@ def test_gradients_through_a_scan_a_map_and_prefixes():
     torch.testing.assert_close(x.grad, y.grad)
 
 
+@pytest.mark.skipif(not SCANS_NOTHING, reason="eager scans nothing from torch 2.14 on")
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_scan_of_nothing_is_what_eager_mode_returns(dim):
+    def program(x):
+        carry, out = operations.scan(lambda c, y: (c + y, {"a": c * y, "b": y.sum()}), x.sum(dim), x, dim=dim)
+        return carry, out, operations.associative_scan(lambda a, b: a + b, x, dim, combine_mode="generic")
+
+    x = torch.ones((0, 3) if dim == 0 else (3, 0))
+    torch.testing.assert_close(compiled(program)(x), program(x))
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
         pytest.param(
             lambda x: operations.scan(lambda c, y: (c, y), x[0], x[:0]),
             "scan dimension > 0",
-            marks=pytest.mark.skipif(
-                Version(torch.__version__) >= Version("2.15"), reason="eager scans nothing from torch 2.15 on; that is still refused"
-            ),
+            marks=pytest.mark.skipif(SCANS_NOTHING, reason="eager scans nothing from torch 2.14 on"),
         ),
         (lambda x: operations.map(torch.sin, x[:0]), "cannot be 0"),
         (lambda x: operations.map(lambda rows: rows[0] + rows[1], [x, x[1:]]), "must be consistent"),

@@ -29,7 +29,11 @@ def scan(combine_fn, init, xs, *, dim=0, reverse=False):
     for i in reversed(range(leaves[0].shape[dim])) if reverse else range(leaves[0].shape[dim]):
         carry, out = combine_fn(carry, unflatten([x.select(dim, i) for x in leaves], form))
         steps.append(out)
-    out = stacked(steps[::-1] if reverse else steps)
+    if steps:
+        out = stacked(steps[::-1] if reverse else steps)
+    else:
+        out = combine_fn(carry, unflatten([x.new_zeros(x.movedim(dim, 0).shape[1:]) for x in leaves], form))[1]
+        out = tree_map(lambda x: x.new_empty((0, *x.shape)), out)
     return carry, tree_map(lambda x: x.movedim(0, dim) if 0 < dim < x.ndim else x, out) if along_dim else out
 
 def map(f, xs, *args):
@@ -46,6 +50,8 @@ def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise
     if combine_mode == "pointwise" and leaves[0].device.type == "cpu":
         raise ValueError("For combine_mode='pointwise', all input tensors need to be on CUDA or XPU")
     dim = scanned(leaves, dim)
+    if not leaves[0].shape[dim]:
+        return tree_map(clone, xs)
     batched = combine_fn if combine_mode == "pointwise" else vmap(combine_fn)
 
     def combine(a, b):
@@ -69,7 +75,7 @@ def prefixes(combine, rows):
 
 def scanned(leaves, dim):
     dim = dim + leaves[0].ndim if dim < 0 else dim
-    if any([x.ndim <= dim or x.shape[dim] == 0 for x in leaves]):
+    if any([x.ndim <= dim or (x.shape[dim] == 0 and not scans_nothing) for x in leaves]):
         raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
     return dim
 
@@ -78,8 +84,19 @@ def stacked(trees):
     return unflatten([None if column[0] is None else stack(column) for column in zip(*rows)], flatten(trees[0])[1])
 """
 _FILE = str(Path(torch.__file__).parent / "control_flow")  # among those of torch, so that messages name the line of the call
-_GLOBALS = {"cat": torch.cat, "stack": torch.stack, "vmap": torch.vmap, "flatten": _pytree.tree_flatten, "unflatten": _pytree.tree_unflatten}
-_GLOBALS["along_dim"] = Version(torch.__version__).release >= (2, 13)  # whether scan stacks outputs along its dim; before, along 0; a trial takes 6 s
+_GLOBALS = {
+    "cat": torch.cat,
+    "clone": torch.clone,
+    "stack": torch.stack,
+    "vmap": torch.vmap,
+    "flatten": _pytree.tree_flatten,
+    "unflatten": _pytree.tree_unflatten,
+}
+_VERSION = Version(torch.__version__).release  # a trial of a scan takes 6 s
+_GLOBALS |= {
+    "along_dim": _VERSION >= (2, 13),
+    "scans_nothing": _VERSION >= (2, 14),
+}  # outputs lie along dim, before along 0; a length of 0 is no error
 _NAMES = ("cond", "while_loop", "scan", "map", "associative_scan")
 
 

@@ -54,8 +54,8 @@ def iterator_again(value: Any, of: Callable[[Any], Template]) -> Template | None
     """Return what creates an iterator in C again: one that has ended, or iterates over what never changes; None for others."""
     if type(value) not in _ITERATORS:
         return None
-    _, arguments, *state = value.__reduce__()
-    (items,) = arguments
+    _, (items,), *state = value.__reduce__()
+    state = [place for place in state if place is not None]
     ended = not items and not state
     if not ended and type(items) not in (range, str, bytes):
         return None
