@@ -99,6 +99,18 @@ MORE_DTYPES = ("f2", "i4", "i1", "?", "c16", "c8", "u2", "u4", "u8")
 TABLES = {**{name: (fn, 1) for name, fn in cases.ONE.items()}, **{name: (fn, 2) for name, fn in {**cases.TWO, **cases.WRITES}.items()}}
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_limits_of_dtypes_that_numpy_has_not_looked_up_yet_are_its_own(monkeypatch, dtype: str) -> None:
+    def limits(x):
+        found, whole = np.finfo(x.dtype), np.iinfo(np.int16)
+        return x * found.eps + whole.max, found.tiny, found.maxexp, np.finfo(x.dtype) is found
+
+    monkeypatch.setattr(np.finfo, "_finfo_cache", {})
+    x, compiled = np.linspace(-1, 1, 5).astype(dtype), dovetail.jit(limits)
+    for _ in range(2):
+        np.testing.assert_equal(compiled(x), limits(x))
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_a_compiled_function_gives_what_numpy_gives(name: str) -> None:
     for dtype in DTYPES:

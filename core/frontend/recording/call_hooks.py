@@ -113,6 +113,7 @@ _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
     GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
 }
+_LIMITS = frozenset({"finfo", "iinfo"})  # constants of dtypes, which a class of NumPy's in Python looks up and keeps
 _SCRIPTS = frozenset({torch.jit.ScriptFunction, torch.ScriptMethod})
 STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 
@@ -174,6 +175,9 @@ class CallHooks(ValueHooks):
             function, args
         ):  # plain tensors have no overrides
             return None
+        if kind is type and function.__module__ == "numpy" and function.__name__ in _LIMITS and not any(map(is_proxy, leaves((args, kwargs)))):
+            guard_same(tracker, function)
+            return function(*args, **kwargs)
         if function is torch.profiler.record_function:  # its range is ignored, and so is its name
             return object.__new__(function)
         if function is int and len(args) == 1 and type(args[0]) is SymbolicInt:
