@@ -223,3 +223,12 @@ def test_products_of_integers_wrap_as_in_eager():
     x, target = torch.tensor([9, 100], dtype=torch.uint8), torch.tensor([107, 3], dtype=torch.uint8)
     program = dovetail.jit(lambda x, target: F.poisson_nll_loss(x, target, log_input=True, reduction="none"), executors=["llvm", "torch"])
     assert torch.equal(program(x, target), F.poisson_nll_loss(x, target, log_input=True, reduction="none"))
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_a_smoothed_cross_entropy_of_no_classes_is_that_of_eager_mode(reduction):
+    def loss(x, target):
+        return F.cross_entropy(x, target, reduction=reduction, label_smoothing=0.1)
+
+    x, target = torch.zeros(0, 0), torch.zeros(0, dtype=torch.int64)
+    torch.testing.assert_close(dovetail.jit(loss)(x, target), loss(x, target), equal_nan=True)

@@ -100,10 +100,10 @@ def _shared(x: Tensor, q: TensorSpec) -> Tensor:
     """Repeat each head of x for the query heads that share it."""
     shape = x.spec.shape
     require(min(len(shape), q.rank) >= 3, "enable_gqa: expected heads at dimension -3, got {} and {}", q, x.spec, error=IndexError)
+    if shape[-3] == q.shape[-3]:
+        return x
     times, rest = divmod(q.shape[-3], shape[-3]) if shape[-3] else (0, 1)
     require(rest == 0, "Number of heads in key and value must divide the number of heads in query, got {} and {}", x.spec, q)
-    if times == 1:
-        return x
     at = len(shape) - 2
     dims = tuple([d for d in range(len(shape) + 1) if d != at])
     repeated = prims.broadcast_in_dim(x, shape=(*shape[:at], times, *shape[at:]), dims=dims)

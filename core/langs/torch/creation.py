@@ -248,8 +248,10 @@ def _steps(start: Any, step: Any, reals: tuple, dtype: DType, device: Device) ->
 
 
 def ratio(a: Any, b: Any, dtype: DType, device: Device) -> Any:
-    """Return a / b as a number, or as a 0-d tensor where one of them is known when the program runs."""
-    return core.div(full_of(a, (), dtype, device), b) if Size in (type(a), type(b)) else a / b
+    """Return a / b as a number, infinite where b is 0, or as a 0-d tensor where one of them is known when the program runs."""
+    if Size in (type(a), type(b)):
+        return core.div(full_of(a, (), dtype, device), b)
+    return a / b if b else a * math.inf
 
 
 def spaced(start: Any, end: Any, steps: int, dtype: DType, device: Device) -> Tensor:
