@@ -274,5 +274,5 @@ def convert(value: Any, dtype: torch.dtype) -> Any:
 
 
 def sentence(error: BaseException | str) -> str:
-    """Return the beginning of a message on one line, with paths from the folder of packages on."""
-    return re.sub(r"\S*/site-packages/", "", " ".join(str(error).split()))[:300]
+    """Return the beginning of a message on one line, with paths from the folder of packages, or of Python's library, on."""
+    return re.sub(r"\S*/(site-packages|lib/python3\.\d+)/", "", " ".join(str(error).split()))[:300]
