@@ -1,4 +1,4 @@
-"""Iterators from outside: those with methods in Python are advanced as in eager mode; those in C, whose place no guard sees, are refused."""
+"""Iterators from outside: those with methods in Python are advanced as in eager mode; those in C, with a place that no guard sees, are refused."""
 
 from __future__ import annotations
 

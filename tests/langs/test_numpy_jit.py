@@ -102,8 +102,8 @@ TABLES = {**{name: (fn, 1) for name, fn in cases.ONE.items()}, **{name: (fn, 2) 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_limits_of_dtypes_that_numpy_has_not_looked_up_yet_are_its_own(monkeypatch, dtype: str) -> None:
     def limits(x):
-        found, whole = np.finfo(x.dtype), np.iinfo(np.int16)
-        return x * found.eps + whole.max, found.tiny, found.maxexp, np.finfo(x.dtype) is found
+        floating, whole = np.finfo(x.dtype), np.iinfo(np.int16)
+        return x * floating.eps + whole.max, floating.tiny, floating.maxexp, np.finfo(x.dtype) is floating
 
     monkeypatch.setattr(np.finfo, "_finfo_cache", {})
     x, compiled = np.linspace(-1, 1, 5).astype(dtype), dovetail.jit(limits)

@@ -7,21 +7,19 @@ from typing import Any
 import torch
 
 
-class _UnseenWrite(torch.autograd.Function):
+class _Write(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return value.clone()
 
+
+class _UnseenWrite(_Write):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple:
         return g, None
 
 
-class _Overwritten(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return value.clone()
-
+class _Overwritten(_Write):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple:
         return torch.zeros_like(g), g

@@ -67,7 +67,7 @@ class FilePrinter:
         yield f"    if len(inputs) != {count}:"
         yield f'        raise TypeError(f"expected {count} tensors, got {{len(inputs)}}")'
         yield f"    values = ({''.join([f'inputs[{slot}].shape[{dim}], ' for slot, dim in self.graph.first_sizes])})"
-        yield from self.taken(self.graph.root, " " * 4)
+        yield from self.lines_of(self.graph.root, " " * 4)
         if self.decisions:
             yield "    while True:"
         for i, decision in enumerate(self.decisions):
@@ -157,14 +157,14 @@ class FilePrinter:
         for i, edge in enumerate(edges):
             if edge.conditions:
                 yield f"{indent}if {' and '.join(edge.conditions.values())}:"
-                yield from self.taken(edge, indent + "    ")
+                yield from self.lines_of(edge, indent + "    ")
             elif i + 1 < len(edges):
                 yield f"{indent}raise RuntimeError('what follows depends on the arguments of the call, which this function does not get')"
                 return
             else:
-                yield from self.taken(edge, indent)
+                yield from self.lines_of(edge, indent)
 
-    def taken(self, edge: Edge, indent: str) -> Iterator[str]:
+    def lines_of(self, edge: Edge, indent: str) -> Iterator[str]:
         """Yield what runs on an edge."""
         if edge.eager is not None:
             yield f"{indent}raise RuntimeError({f'calls run eagerly from here on, since {edge.eager}'!r})"

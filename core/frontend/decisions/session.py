@@ -178,7 +178,7 @@ class Session(CountingRequester):
         return outcome, self.here
 
     def passed(self) -> tuple[Any, dict[Proxy, int]]:
-        """Return an outcome on the way to the last one that is known: nobody needs the state there, which takes longest to read."""
+        """Return an outcome on the way to the last one that is known: the state there, which takes longest to read, is not needed."""
         step = self.forced.pop(0)
         self.path += (step,)
         self.functionalizer.new.lines.clear()

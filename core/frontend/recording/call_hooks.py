@@ -135,7 +135,7 @@ def _script(tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, 
     """Trace the Python of a function that torch.jit.script compiled."""
     plain = scripted(function) if type(function) is torch.jit.ScriptFunction else None
     if plain is None:
-        raise EagerCall(f"{function.name} is TorchScript without its Python, and not traced; call what it was made of\n  called at {user_line()}")
+        raise EagerCall(f"{function.name} is TorchScript without its Python, and not traced; call the Python behind it\n  called at {user_line()}")
     guard_same(tracker, function)
     return tracker.call(plain, args, kwargs, frame)
 

@@ -10,7 +10,7 @@ _DIMENSION, _ELEMENTS = 1 << 31, 1 << 40  # what a dimension of a tensor, and th
 
 
 def magnitude(size: Size) -> int:
-    """Return what the absolute value of a size stays below at every call; dimensions are taken to be those of tensors that fit into memory."""
+    """Return what the absolute value of a size stays below at every call; dimensions are assumed to be those of tensors that fit into memory."""
     return sum([abs(c) * _product(size, Counter(monomial)) for monomial, c in size.terms.items()])
 
 
