@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed._functional_collectives as functional
+import torch.distributed.nn.functional as with_gradient
 from eager_versions import OLDEST
 from torch import Tensor, distributed
 from torch.distributed.device_mesh import init_device_mesh
@@ -101,7 +102,28 @@ def listed(x: Tensor) -> Tensor:
     return torch.stack([part * number for part, number in zip(parts, numbers, strict=True)])
 
 
-CALLS = (in_place, asynchronous, scattered, from_one, exchanged, repeated, functionals, columns, listed)
+def in_lists(x: Tensor) -> Tensor:
+    """Exchange lists with one tensor for each rank."""
+    ranks, part = distributed.get_world_size(), torch.empty_like(x)
+    distributed.reduce_scatter(part, [x * i for i in range(ranks)], distributed.ReduceOp.MAX)
+    received = [x.new_empty(2, 4) for _ in range(ranks)]
+    if not OLDEST:  # gloo has it since torch 2.11
+        distributed.all_to_all(received, [(x + i).reshape(2, 4) for i in range(ranks)], async_op=True).wait()
+    return torch.cat([part, *[rows.flatten() for rows in received if not OLDEST]])
+
+
+def by_one(x: Tensor) -> Tensor:
+    """Let one rank collect, reduce and hand out."""
+    ranks, own = distributed.get_world_size(), distributed.get_rank()
+    gathered = [torch.empty_like(x) for _ in range(ranks)] if own == 1 else None
+    distributed.gather(x * 2, gathered, dst=1)
+    mine, total = torch.empty_like(x), x.exp()
+    distributed.scatter(mine, [x * i for i in range(ranks)] if own == 0 else None)
+    distributed.reduce(total, 1, async_op=True).wait()
+    return torch.cat([mine, *([*gathered, total] if gathered else [])])
+
+
+CALLS = (in_place, asynchronous, scattered, from_one, exchanged, repeated, functionals, columns, listed, in_lists, by_one)
 
 
 def as_in_eager() -> list[int]:
@@ -131,6 +153,20 @@ def in_groups() -> list[float]:
     return sums
 
 
+def gathered_with_gradient() -> list[Tensor]:
+    """Gather a value that has a gradient: the backward of torch's function scatters from each rank, with what depends on no gradient elsewhere."""
+    x, gradients = torch.randn(4, generator=torch.Generator().manual_seed(distributed.get_rank())), []
+
+    def loss(x: Tensor) -> Tensor:
+        return torch.cat(with_gradient.all_gather(x.sin())).square().sum()
+
+    for fn in (loss, dovetail.jit(loss)):
+        leaf = x.clone().requires_grad_()
+        fn(leaf).backward()
+        gradients.append(leaf.grad)
+    return gradients
+
+
 def printed() -> str:
     fast = dovetail.jit(in_place)
     fast(torch.ones(4))
@@ -143,9 +179,8 @@ def refused() -> list[str]:
         return x
 
     def scattered(x: Tensor) -> Tensor:
-        part = torch.empty_like(x)
-        distributed.reduce_scatter(part, [x, x])
-        return part
+        distributed.scatter(torch.empty_like(x), [x])  # one is missing on the first rank, and the others pass none
+        return x
 
     def uneven(x: Tensor) -> Tensor:
         parts = [torch.empty_like(x), torch.empty(1)]
@@ -180,6 +215,11 @@ def test_a_group_is_a_mesh_or_its_ranks(two: Ranks) -> None:
     assert two.run(in_groups) == [[4.0] * 3] * 2
 
 
+def test_collectives_of_a_backward_run_in_the_backward(two: Ranks) -> None:
+    for expected, got in two.run(gathered_with_gradient):
+        torch.testing.assert_close(got, expected)
+
+
 def test_a_program_names_the_group_and_its_ranks(two: Ranks) -> None:
     for program in two.run(printed):
         assert "dist.all_reduce(t2, op='sum', group='world', ranks=2)" in program
@@ -187,8 +227,9 @@ def test_a_program_names_the_group_and_its_ranks(two: Ranks) -> None:
 
 
 def test_what_is_not_the_same_on_all_ranks_is_refused(two: Ranks) -> None:
-    barrier, scattered, uneven = two.run(refused)[0]
+    (barrier, scattered, uneven), (_, elsewhere, _) = two.run(refused)
 
     assert "call it outside the compiled function" in barrier
-    assert "use reduce_scatter_tensor" in scattered
+    assert "expected for scatter_list the shapes and dtypes" in scattered
+    assert "expected scatter_list on the one rank that sends or receives all tensors" in elsewhere
     assert "all_gather is traced for tensors of one shape: expected [(2,), (2,)] for the results, got [(2,), (1,)]" in uneven

@@ -11,6 +11,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
@@ -200,6 +201,16 @@ def refused_around() -> str:
     return ""
 
 
+def refused_parts() -> str:
+    """Return the sentence with which a module of torch's tensor parallelism is refused."""
+    mesh, plan = init_device_mesh("cpu", (distributed.get_world_size(),)), {"0": ColwiseParallel(), "4": RowwiseParallel()}
+    try:
+        dovetail.jit(parallelize_module(small_model(), mesh, plan))(torch.ones(2, 8))
+    except dovetail.DovetailError as error:
+        return str(error)
+    return ""
+
+
 def test_fsdp2_shards_compiled_blocks(two: Ranks) -> None:
     assert two.run(compiled_in_shards, ("blocks that are compiled", "all of it"), ("by default",)) == [2, 2]
 
@@ -214,6 +225,11 @@ def test_a_function_of_a_module_that_fsdp2_shards_is_refused(two: Ranks) -> None
     for sentence in two.run(refused_around):
         assert "dovetail.distributed.fully_sharded(module, mesh)" in sentence
         assert "compile the module that fully_shard returns, not a function that calls it" in sentence
+
+
+def test_a_module_of_parallelize_module_is_refused(two: Ranks) -> None:
+    for sentence in two.run(refused_parts):
+        assert "dovetail.distributed.tensor_parallel(module, mesh, plan) rather than by parallelize_module" in sentence
 
 
 def test_data_parallel_wrappers_train_as_eager_does(two: Ranks) -> None:

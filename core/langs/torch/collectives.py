@@ -149,6 +149,106 @@ def all_to_all_single(
     return _in_place(output, lambda x: collectives.all_to_all(x, **sizes, **kwargs), input, async_op)
 
 
+@torchquery("torch.distributed.reduce_scatter")
+def reduce_scatter(
+    output: Tensor, input_list: Sequence[Tensor], op: Any = distributed.ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Any:
+    """Reduce a list of tensors over all ranks, of which each keeps the one at its place."""
+    kwargs = {"op": _reduction(op), **_group(group)}
+    _require_one_for_each("reduce_scatter", input_list, output, kwargs["ranks"])
+    return _in_place(output, lambda x: collectives.reduce_scatter(x, **kwargs), _in_line(input_list), async_op)
+
+
+@torchquery("torch.distributed.all_to_all")
+def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = False) -> Any:
+    """Exchange tensors between all ranks; their shapes may differ."""
+    return _exchange(input_tensor_list, output_tensor_list, _group(group), async_op)
+
+
+@torchquery("torch.distributed.reduce")
+def reduce(
+    tensor: Tensor,
+    dst: int | None = None,
+    op: Any = distributed.ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Any:
+    """Reduce a tensor over all ranks, in place on the rank `dst`; the others keep theirs, which is undefined in eager mode."""
+    kwargs = {"op": _reduction(op), **_group(group)}
+    total = collectives.wait(collectives.all_reduce(prims.detach(_contiguous(tensor)), **kwargs))
+    if distributed.get_rank(group) == _rank(group, dst, group_dst):
+        _write(tensor, total)
+    return TracedWork() if async_op else None
+
+
+@torchquery("torch.distributed.gather")
+def gather(
+    tensor: Tensor,
+    gather_list: Sequence[Tensor] | None = None,
+    dst: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Any:
+    """Gather the tensors of all ranks into a list on the rank `dst`."""
+    kwargs = _group(group)
+    to, own = _rank(group, _zero_unless(dst, group_dst), group_dst), distributed.get_rank(group)
+    _require_list("gather_list", gather_list, tensor, own == to, kwargs["ranks"])
+    return _exchange([tensor if i == to else None for i in range(kwargs["ranks"])], gather_list or [None] * kwargs["ranks"], kwargs, async_op)
+
+
+@torchquery("torch.distributed.scatter")
+def scatter(
+    tensor: Tensor,
+    scatter_list: Sequence[Tensor] | None = None,
+    src: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Any:
+    """Send each rank one tensor of a list that the rank `src` has."""
+    kwargs = _group(group)
+    sender, own = _rank(group, _zero_unless(src, group_src), group_src), distributed.get_rank(group)
+    _require_list("scatter_list", scatter_list, tensor, own == sender, kwargs["ranks"])
+    return _exchange(scatter_list or [None] * kwargs["ranks"], [tensor if i == sender else None for i in range(kwargs["ranks"])], kwargs, async_op)
+
+
+def _zero_unless(rank: int | None, group_rank: int | None) -> int | None:
+    return 0 if rank is None and group_rank is None else rank
+
+
+def _require_list(name: str, tensors: Sequence[Tensor] | None, own: Tensor, here: bool, ranks: int) -> None:
+    """Raise ValueError unless there is a list on the one rank that has to pass it, and there alone."""
+    require(bool(tensors) == here, "expected {} on the one rank that sends or receives all tensors, and on no other", name, error=ValueError)
+    if tensors:
+        _require_one_for_each(name, tensors, own, ranks)
+
+
+def _require_one_for_each(name: str, tensors: Sequence[Tensor], own: Tensor, ranks: int) -> None:
+    """Raise ValueError unless `tensors` are one for each rank, all like `own`."""
+    expected, got = [(own.spec.shape, own.spec.dtype)] * ranks, [(x.spec.shape, x.spec.dtype) for x in tensors]
+    require(got == expected, "expected for {} the shapes and dtypes {}, got {}", name, expected, got, error=ValueError)
+
+
+def _in_line(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the elements of all tensors in one dimension."""
+    return prims.cat([prims.reshape(prims.detach(_contiguous(x)), shape=(x.spec.numel,)) for x in tensors], dim=0)
+
+
+def _exchange(sent: Sequence[Tensor | None], received: Sequence[Tensor | None], kwargs: dict[str, Any], async_op: bool) -> TracedWork | None:
+    """Send each rank its tensor of `sent`, and write what comes from each into its tensor of `received`; None is nothing."""
+    inputs, outputs = (tuple([0 if x is None else x.spec.numel for x in tensors]) for tensors in (sent, received))
+    mine, theirs = ([x for x in tensors if x is not None] for tensors in (sent, received))
+    like = (mine or theirs)[0]
+    line = _in_line(mine) if mine else prims.full(shape=(0,), value=0, dtype=like.spec.dtype, device=like.spec.device)
+    exchanged = collectives.wait(collectives.all_to_all(line, outputs=outputs, inputs=inputs, **kwargs))
+    for x, part in zip(received, torch.split(exchanged, outputs), strict=True):
+        if x is not None:
+            _write(x, part)
+    return TracedWork() if async_op else None
+
+
 def _rows(x: Tensor) -> Tensor:
     """Give a number a dimension, by which it can be gathered."""
     return x if x.spec.rank else prims.reshape(x, shape=(1,))
@@ -218,8 +318,17 @@ _NO_SYMBOL = "use all_reduce, broadcast, all_gather_tensor, reduce_scatter_tenso
 _OTHERS = ("permute_tensor", "all_reduce_coalesced", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced")
 
 
-def know_functional() -> None:
-    """Add the functional collectives to the tables, once their module is imported."""
+_DTENSORS = "torch.distributed.tensor"
+_NO_DTENSOR = (
+    "a DTensor made while tracing is not traced; wrap the module by dovetail.distributed.tensor_parallel(module, mesh, plan) rather than by "
+    "parallelize_module, or call it outside the compiled function"
+)
+
+
+def know_imported() -> None:
+    """Add the functional collectives and what makes DTensors to the tables, once their modules are imported."""
+    if (tensors := sys.modules.get(_DTENSORS)) is not None and tensors.DTensor.from_local not in REFUSED:
+        REFUSED.update(dict.fromkeys([tensors.DTensor.from_local, tensors.distribute_tensor], _NO_DTENSOR))
     module = sys.modules.get(FUNCTIONAL_COLLECTIVES)
     if module is None or module.wait_tensor in TABLE:
         return
@@ -253,11 +362,9 @@ def is_initialized() -> bool:
 
 _POINT_TO_POINT = "it is not the same on all ranks, or returns Python objects; call it outside the compiled function"
 _UNTRACED = (
-    *("send", "recv", "isend", "irecv", "batch_isend_irecv", "barrier", "monitored_barrier", "gather", "scatter", "reduce"),
+    *("send", "recv", "isend", "irecv", "batch_isend_irecv", "barrier", "monitored_barrier"),
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "new_group", "init_process_group"),
     *("destroy_process_group", "send_object_list", "recv_object_list"),
 )
-_LISTS = "it takes lists of tensors; use reduce_scatter_tensor or all_to_all_single"
 if distributed.is_available():
     REFUSED.update({fn: _POINT_TO_POINT for name in _UNTRACED if (fn := getattr(distributed, name, None)) is not None})
-    REFUSED.update({getattr(distributed, name): _LISTS for name in ("reduce_scatter", "all_to_all")})

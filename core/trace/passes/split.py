@@ -126,12 +126,15 @@ def bytes_of(p: Proxy) -> int:
 
 
 def _sides(joint: JointTrace, written: Collection[Proxy]) -> tuple[list[BoundSymbol], list[BoundSymbol], list[Proxy]]:
-    """The lines that no cotangent flows into, the others, and the early values (inputs among them) that the late lines read."""
+    """The lines of the forward, those of the backward, and the early values (inputs among them) that the late lines read.
+
+    What no cotangent flows into is early, but for the draws and collectives of grad rules, which happen when and if the backward runs.
+    """
     after, early, late = set(joint.cotangents), [], []
     wanted: dict[Proxy, None] = {}
     constants = set(joint.constants).difference(written)
     for line in joint.lines:
-        if any([p in after for p in line.reads]):
+        if any([p in after for p in line.reads]) or (line.effects and not joint.by_rules.isdisjoint(line.writes)):
             after.update(line.writes)
             late.append(line)
         else:
