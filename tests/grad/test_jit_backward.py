@@ -512,3 +512,32 @@ def test_traces_of_every_step_are_kept() -> None:
 def test_an_unknown_recompute_is_refused() -> None:
     with pytest.raises(ValueError, match="recompute is one of 'none', 'balanced', 'all', got 'some'"):
         dovetail.jit(lambda x: x * 2, recompute="some")(leaf(2))
+
+
+class Noisy(torch.autograd.Function):
+    """Adds noise to its gradient; the noise does not depend on the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g + torch.randn(3)
+
+
+def test_a_backward_draws_its_random_numbers_when_it_runs() -> None:
+    def drawn(fn: Callable, runs: bool) -> list[Tensor]:
+        x = torch.ones(3, requires_grad=True)
+        torch.manual_seed(0)
+        out = fn(x)
+        between = torch.rand(2)
+        if runs:
+            out.backward()
+        return [between, torch.rand(2), *([x.grad] if runs else [])]
+
+    def noisy(x: Tensor) -> Tensor:
+        return Noisy.apply(x).sum()
+
+    for runs in (True, False):
+        torch.testing.assert_close(drawn(dovetail.jit(noisy), runs), drawn(noisy, runs), rtol=0, atol=0)

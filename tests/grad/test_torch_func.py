@@ -186,3 +186,14 @@ def test_operations_without_a_decomposition_have_tangents():
 
     x = torch.randn(3)
     torch.testing.assert_close(dovetail.jit(derivatives)(x), derivatives(x))
+
+
+def test_functional_call_reads_what_it_does_not_replace_from_the_module():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    compiled = dovetail.jit(lambda x, values: torch.func.functional_call(model, values, (x,)))
+    x = torch.ones(2, 3)
+
+    for bias in (nn.Parameter(torch.ones(3)), nn.Parameter(torch.zeros(3)), None):
+        model[1].bias = bias
+        for values in ({"0.weight": torch.eye(3)}, {"0.weight": torch.eye(3) * 2}):
+            torch.testing.assert_close(compiled(x, values), torch.func.functional_call(model, values, (x,)))

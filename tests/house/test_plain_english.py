@@ -32,7 +32,7 @@ MEANINGS = {  # decorators of functions whose docstrings say what an operation, 
 RULES = ("vjp", "put", "python", "setter")
 CHECKED = {check.run.__name__ for check in CHECKS}  # their docstrings are what reports say of a check
 RIDDLES = frozenset(["asked", "found", "given", "knows", "lives", "made", "nobody", "said", "speaks", "wants", "whose"])
-ALLOWED = frozenset(["made_by", "not_found"])  # the field of a trace with the name of its pass; what CPython calls a missing module
+ALLOWED = frozenset(["made_by", "not_found", "found_inf"])  # the field of a trace with the name of its pass; names of CPython and of torch
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
 
 import pytest
 import torch
@@ -265,24 +265,81 @@ def test_a_vjp_stands_for_a_backward():
     torch.testing.assert_close(got, x.detach() * 7)
 
 
-class Dirty(torch.autograd.Function):
+class Written(torch.autograd.Function):
+    """Multiplies its first argument in place."""
+
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx, x, y):
+        ctx.save_for_backward(y)
         ctx.mark_dirty(x)
-        return x.add_(1)
+        return x.mul_(y)
 
     @staticmethod
     def backward(ctx, g):
-        return g
+        (y,) = ctx.saved_tensors
+        return g * y * 10, g * 100
 
 
-def assert_refused(fn: Callable, words: str) -> None:
-    with pytest.raises(Unsupported, match=rf"{words}[\s\S]*called at .*test_custom_backwards\.py:\d+"):
-        dovetail.jit(fn)(torch.ones(2, requires_grad=True))
+def test_a_function_that_writes_into_its_argument():
+    def program(x, y):
+        square, rows = x.square(), x * 1
+        product = Written.apply(square, y)
+        Written.apply(rows[0], y[0])
+        return (square * 2 + product).sum() + rows.sum(), square is product
+
+    results = []
+    for fn in (program, dovetail.jit(program)):
+        x, y = leaves(((2, 3), (2, 3)))
+        out, same = fn(x, y)
+        out.backward()
+        results.append((out, same, x.grad, y.grad))
+
+    torch.testing.assert_close(results[1], results[0])
 
 
-def test_a_function_that_writes_into_its_argument_is_refused():
-    assert_refused(lambda x: Dirty.apply(x * 2), "mark_dirty")
+def test_a_function_that_writes_what_is_no_argument_is_refused():
+    class Elsewhere(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            copy = x.clone()
+            ctx.mark_dirty(copy)
+            return copy
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    with pytest.raises(Unsupported, match=r"mark_dirty[\s\S]*called at .*test_custom_backwards\.py:\d+"):
+        dovetail.jit(lambda x: Elsewhere.apply(x * 2))(torch.ones(2, requires_grad=True))
+
+
+class Cast(torch.autograd.Function):
+    """Computes in float32 in a region of autocast, and as its forward does in its backward."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g @ w.t(), x.t() @ g
+
+
+def test_a_function_that_casts_itself_under_autocast():
+    results = []
+    for fn in (Cast.apply, dovetail.jit(lambda x, w: Cast.apply(x, w))):
+        x, w = (torch.linspace(0, 1, 4).view(2, 2).requires_grad_() for _ in range(2))
+        with warnings.catch_warnings(), torch.autocast("cpu", torch.bfloat16):
+            warnings.simplefilter("error")
+            out = fn(x, w)
+        out.sum().backward()
+        results.append((out, x.grad, w.grad))
+
+    torch.testing.assert_close(results[1], results[0])
 
 
 class Routed(torch.autograd.Function):
@@ -408,7 +465,17 @@ def test_backward_inside_a_backward_sets_the_grad_of_tensors_created_there():
     torch.testing.assert_close(*gradients)
 
 
-def test_backward_inside_a_backward_that_reaches_parameters_is_refused():
-    linear = torch.nn.Linear(4, 4)
+def test_backward_inside_a_backward_that_reaches_parameters_is_left_to_autograd():
+    linear, gradients = torch.nn.Linear(4, 4), []
+
+    def program(x):
+        return Checkpointed.apply(linear, x * 2).sum()
+
+    for run in (program, dovetail.jit(program)):
+        linear.zero_grad()
+        x = torch.ones(4, requires_grad=True)
+        run(x).backward()
+        gradients.append((x.grad, linear.weight.grad, linear.bias.grad))
+    torch.testing.assert_close(gradients[1], gradients[0])
     with pytest.raises(Unsupported, match=r"reaches tensors from outside, or hooks; use torch.autograd.grad there"):
-        dovetail.jit(lambda x: Checkpointed.apply(linear, x))(torch.ones(4, requires_grad=True))
+        dovetail.jit(program, decisions="error")(x)

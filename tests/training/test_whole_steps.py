@@ -23,10 +23,15 @@ OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=1e-2, nesterov=True),
     "adam": lambda params: torch.optim.Adam(params, lr=0.01),
     "adamw-foreach": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=True),
+    "adamw-fused": lambda params: torch.optim.AdamW(params, lr=0.01, fused=True),
 }
 MORE = {
     "sgd-plain": lambda params: torch.optim.SGD(params, lr=0.1),
     "sgd-foreach": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, foreach=True),
+    "sgd-fused": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=1e-2, nesterov=True, fused=True),
+    "sgd-fused-dampened": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, dampening=0.1, maximize=True, fused=True),
+    "adam-fused": lambda params: torch.optim.Adam(params, lr=torch.tensor(0.01), weight_decay=1e-2, fused=True),
+    "adam-fused-amsgrad": lambda params: torch.optim.Adam(params, lr=0.01, amsgrad=True, maximize=True, fused=True),
     "adam-amsgrad": lambda params: torch.optim.Adam(params, lr=0.01, amsgrad=True, maximize=True),
     "adamw": lambda params: torch.optim.AdamW(params, lr=0.01),
     "rmsprop": lambda params: torch.optim.RMSprop(params, lr=0.01, momentum=0.5, centered=True),
@@ -69,6 +74,17 @@ def assert_trains_alike(*args, programs=2, **kwargs):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_trains_as_eager_does_in_two_programs(optimizer):
     assert_trains_alike(small, OPTIMIZERS[optimizer])
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_a_step_of_one_kernel_is_fused_with_what_is_around_it(kind):
+    step, *_ = trained(small, lambda params: getattr(torch.optim, kind)(params, lr=0.01, fused=True), jit=dovetail.jit, steps=3)
+    assert "_fused_" not in str(dovetail.last_traces(step)[0])
+
+
+def test_numbers_to_the_powers_in_a_list():
+    x = [torch.tensor([1.0, -2.0]), torch.tensor(3.0)]
+    torch.testing.assert_close(dovetail.jit(lambda x: torch._foreach_pow(2.0, x))(x), torch._foreach_pow(2.0, x))
 
 
 @pytest.mark.slow

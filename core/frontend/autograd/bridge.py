@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from types import GeneratorType
@@ -36,6 +36,7 @@ class Bridge:
         backward_without: compiles the backward for calls in which the cotangents at these positions, counted among `pulled`, are None.
         backwards: those that are compiled; each takes a list of the saved values and the other cotangents.
         layouts: of the inputs that are DTensors; programs take and return what lies on this rank.
+        check: raises where a backward of the user's would read other data now than when it was compiled.
         saves: whether to raise EagerCall where the caller's hooks may change what a call saves.
         stages: for each stage of gradients but the last the inputs that they belong to; none where the backward returns all at its end.
     """
@@ -48,6 +49,7 @@ class Bridge:
     backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
     stages: Sequence[Sequence[int]] = ()
     layouts: Mapping[int, Layout] = field(default_factory=dict)
+    check: Callable[[], None] | None = None
     saves: bool = False
     lock: Any = field(default_factory=Lock)
 
@@ -109,6 +111,8 @@ class Call(torch.autograd.Function):
         absent = tuple([i for i, g in enumerate(cotangents) if g is None])
         if len(absent) == len(cotangents):
             return (None,) * len(ctx.needs_input_grad)
+        if bridge.check is not None:
+            bridge.check()
         saved, extra = _saved(ctx, len(bridge.pullback.saved))
         if not all([g is None or has_storage(g) for g in cotangents]):
             values = bridge.pullback.values(saved, ctx.numbers, [*extra, *getattr(ctx, "extra_numbers", ())])
@@ -151,10 +155,19 @@ def _together(stages: Iterator[Sequence[Any]]) -> Sequence[Any]:
     return gradients
 
 
+_UNCHANGED = nullcontext()
+
+
+def _plainly() -> AbstractContextManager[None]:
+    """Return a context in which a backward program runs as it was compiled: without grad mode and autocast, which rarely are on there."""
+    if torch.is_grad_enabled() or any_autocast():
+        return _switched_off()
+    return _UNCHANGED
+
+
 @contextmanager
-def _plainly() -> Iterator[None]:
-    """Run a backward program as it was compiled: without grad mode and autocast."""
-    with torch.no_grad(), autocast_off() if any_autocast() else nullcontext():
+def _switched_off() -> Iterator[None]:
+    with torch.no_grad(), autocast_off():
         yield
 
 

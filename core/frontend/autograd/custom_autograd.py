@@ -18,16 +18,29 @@ import torch
 from torch.utils import checkpoint as checkpointing
 
 from dovetail import prims
-from dovetail.errors import Unsupported, require
+from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.frontend import trees
 from dovetail.frontend.autograd.hooks import Node
 from dovetail.frontend.autograd.nested_grad import differentiated
 from dovetail.frontend.autograd.recorded_backward import BACKWARD
+from dovetail.frontend.autograd.untraced_backwards import call_left, is_left, leave_to_autograd
 from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, recorder
 from dovetail.prims.op import no_recorder, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, functionalize, is_proxy, proxies, recording, requires_grad, substitute, user_line
+from dovetail.trace import (
+    BoundSymbol,
+    Proxy,
+    TensorProxy,
+    Trace,
+    functionalize,
+    is_proxy,
+    proxies,
+    recording,
+    requires_grad,
+    substitute,
+    user_line,
+)
 from dovetail.trace.ir import draws
 
 
@@ -71,6 +84,7 @@ class Context:
         self.saved_tensors: tuple = ()
         self.materialized = True
         self.constant: tuple = ()
+        self.written: tuple = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
@@ -84,16 +98,13 @@ class Context:
     def set_materialize_grads(self, value: bool) -> None:
         self.materialized = value
 
-    def mark_dirty(self, *_: Any) -> None:
-        raise Unsupported(
-            "a torch.autograd.Function that writes into its arguments (ctx.mark_dirty) is not traced; return new values, or call it outside "
-            f"the compiled function\n  called at {user_line()}"
-        )
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.written = tensors
 
     def replaced(self, values: dict[Proxy, Any]) -> Context:
         """Return a copy that holds values[p] in the place of p."""
         new = copy.copy(self)
-        vars(new).update({name: substitute(held, values) for name, held in vars(self).items()})
+        vars(new).update({name: substitute(held, values) for name, held in vars(self).items() if not values.keys().isdisjoint(proxies(held))})
         return new
 
 
@@ -108,9 +119,23 @@ class OwnBackward:
     held: list[Proxy]
     results: list[Any]  # what the forward returned, and where among the results with a cotangent each one is
     node: Node
+    writes: bool  # whether the forward writes to something outside
 
     def __call__(self, gs: Sequence[Any], read: Sequence[Any]) -> list[Any]:
-        """The cotangents of inputs and held values."""
+        """The cotangents of inputs and held values.
+
+        Raises LeftToAutograd where the backward of a program cannot be traced: later compilations leave such calls to autograd.
+        """
+        environment = recorder.get().environment
+        try:
+            with environment.differentiating():
+                return self._traced(gs, read)
+        except Exception as error:
+            if not environment.finished or isinstance(error, EagerCall):
+                raise
+            leave_to_autograd(self.function, error, writes=self.writes)
+
+    def _traced(self, gs: Sequence[Any], read: Sequence[Any]) -> list[Any]:
         context = self.context.replaced(dict(zip([*self.inputs, *self.held], read, strict=True)))
         trace = recorder.get()
         inner = Trace(BACKWARD, language=LANGUAGE, environment=trace.environment, constants=trace.constants, names=trace.names, made_by=BACKWARD)
@@ -192,8 +217,13 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
     needs = tuple([torch.is_grad_enabled() and requires_grad(x) for x in args])
     if cls is checkpointing.CheckpointFunction:
         return checkpointed(args[0], *args[2:])
-    context, run = Context(needs), recorder.get().environment.run
+    if any(needs) and is_left(cls):
+        return call_left(cls, args, kwargs)
+    environment, originals = recorder.get().environment, args
+    context, run, before = Context(needs), environment.run, environment.pending_writes
     with torch.no_grad():
+        if any(needs) and _writes(cls):  # the gradients are those of what was there before
+            args = tuple([x.clone() if isinstance(x, TensorProxy) else x for x in args])
         if cls.setup_context is torch.autograd.Function.setup_context:
             results = run(cls.forward, (context, *args), kwargs)
         else:
@@ -202,12 +232,33 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
             run(cls.setup_context, (context, args, results), {})
     if not any(needs):
         return results
+    copies = {c: x for c, x in zip(args, originals, strict=False) if c is not x}
+    if any([x not in copies for x in context.written]):
+        raise Unsupported(f"ctx.mark_dirty is traced for arguments, and where forward or setup_context itself calls it\n  called at {user_line()}")
+    args, written, context.written = (*originals[: len(args)], *args[len(originals) :]) if copies else args, context.written, ()
     inputs = [x for x in dict.fromkeys(filter(is_proxy, args)) if isinstance(x, TensorProxy)]
     held = [p for p in dict.fromkeys(p for value in vars(context).values() for p in proxies(value)) if p not in set(inputs)]
     several = results if isinstance(results, tuple) else (results,)
     own = {p: i for i, p in enumerate(_differentiable(several, context.constant))}
     placed = [(x, own.get(x) if is_proxy(x) else None) for x in several]
-    return with_backward(results, [*inputs, *held], OwnBackward(cls, context, args, inputs, held, placed, Node(cls)), context.constant)
+    writes = environment.pending_writes > before
+    own_backward = OwnBackward(cls, context, args, inputs, held, placed, Node(cls), writes)
+    nest = with_backward(results, [*inputs, *held], own_backward, context.constant)
+    return _written_back(results, nest, {x: copies[x] for x in written}) if written else nest
+
+
+def _writes(cls: type[torch.autograd.Function]) -> bool:
+    """Return whether a function says that it writes into arguments."""
+    return any(["mark_dirty" in getattr(function, "__code__", _writes.__code__).co_names for function in (cls.forward, cls.setup_context)])
+
+
+def _written_back(results: Any, nest: Any, written: dict[Any, Any]) -> Any:
+    """Write results into the arguments that they were copies of; return the results with those arguments in them."""
+    (before, tree), (now, _) = trees.flatten(results), trees.flatten(nest)
+    final = {x: value for x, value in zip(before, now, strict=True) if is_proxy(x) and x in written}
+    for x, original in written.items():
+        original.copy_(final.get(x, x))
+    return tree.build([written[x] if is_proxy(x) and x in written else value for x, value in zip(before, now, strict=True)])
 
 
 def _with_defaults(forward: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import torch
 
 from dovetail.errors import require
 from dovetail.torch_internals import MODULE_TABLES
+
+
+class _Table(NamedTuple):
+    """A dictionary of a module's parameters or buffers: the attributes that lead to it, and the values that take the place of some."""
+
+    path: tuple[str, ...]
+    values: dict[str, Any]
 
 
 def functional_call(
@@ -21,17 +29,19 @@ def functional_call(
     missing = [name for name, _ in (*module.named_parameters(), *module.named_buffers()) if name not in named]
     require(not (strict and missing), "missing keys for strict functional_call: {}", missing, error=RuntimeError)
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(tracker, _places(module, named, tie_weights)):
+    with _replaced(tracker, module, _places(module, named, tie_weights)):
         return tracker.call(module, list(args), dict(kwargs or {}), None)
 
 
-def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -> list[tuple[dict, str, Any]]:
-    """Return the tables of modules, the names in them and the values that these get; a tensor under two names gets one value under both."""
+def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -> dict[int, _Table]:
+    """Return the tables of modules with the values that names in them get; a tensor under two names gets one value under both."""
     by_tensor: dict[int, Any] = {}
     everywhere: list[tuple[str, dict, str]] = []
+    tables: dict[int, _Table] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         for table in MODULE_TABLES:
             members = object.__getattribute__(part, "__dict__").get(table, {})
+            tables[id(members)] = _Table((*filter(None, path.split(".")), table), {})
             everywhere += [(f"{path}.{name}" if path else name, members, name) for name, x in members.items() if isinstance(x, torch.Tensor)]
     known = {path for path, *_ in everywhere}
     unknown = [name for name in named if name not in known]
@@ -39,23 +49,30 @@ def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -
     for path, members, name in everywhere:
         if path in named and tie_weights:
             by_tensor.setdefault(id(members[name]), named[path])
-    chosen = [(members, name, named.get(path, by_tensor.get(id(members[name])))) for path, members, name in everywhere]
-    return [row for row in chosen if row[2] is not None]
+    for path, members, name in everywhere:
+        if (value := named.get(path, by_tensor.get(id(members[name])))) is not None:
+            tables[id(members)].values[name] = value
+    return {key: table for key, table in tables.items() if table.values}
 
 
 @contextmanager
-def _replaced(tracker: Any, places: list[tuple[dict, str, Any]]) -> Iterator[None]:
+def _replaced(tracker: Any, module: torch.nn.Module, tables: dict[int, _Table]) -> Iterator[None]:
     """Let the program see other values in the tables of modules while open; nothing is written."""
     shadows = tracker.effects.shadows
-    before = {id(members): shadows.get(id(members)) for members, *_ in places}
+    before = {key: shadows.get(key) for key in tables}
+    read = {key: dict(shadow) if shadow is not None else _kept(tracker, module, tables[key]) for key, shadow in before.items()}
     try:
-        for members, name, value in places:
-            if shadows.get(id(members)) is before[id(members)]:
-                shadows[id(members)] = dict(members if before[id(members)] is None else before[id(members)])
-            shadows[id(members)][name] = value
+        for key, table in tables.items():
+            shadows[key] = read[key] | table.values
         yield
     finally:
         for key, shadow in before.items():
             shadows.pop(key, None)
             if shadow is not None:
                 shadows[key] = shadow
+
+
+def _kept(tracker: Any, module: torch.nn.Module, table: _Table) -> dict[str, Any]:
+    """Return a table of a module as the program reads it, in order; what is to be replaced is not read."""
+    members = reduce(tracker.load_attr, table.path, module)
+    return {name: None if name in table.values else tracker.raw_item(members, name) for name in tracker.raw_iter(members)}

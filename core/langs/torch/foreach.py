@@ -48,7 +48,7 @@ def _for_each(name: str, in_place: bool) -> Callable[..., Any]:
     def call(self: Any, *others: Any, alpha: Any = 1, **kwargs: Any) -> tuple | None:
         method, more = _method(name, in_place), {"alpha": alpha} if isinstance(alpha, Tensor) or alpha != 1 else {}
         if not isinstance(self, (list, tuple)):  # a number to the power of each tensor
-            return tuple([LANGUAGE["rpow"](x, self) for x in others[0]])
+            return tuple([self**x for x in others[0]])
         named = list(kwargs.values())
         results = tuple([method(*row, **more) for row in _rows([self, *others, *named], len(self))])
         return None if in_place else results

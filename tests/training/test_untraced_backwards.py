@@ -1,0 +1,232 @@
+"""Backwards of torch.autograd.Function that cannot be traced are left to eager autograd."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import dovetail
+from dovetail.errors import Unsupported
+
+
+class ByValues(torch.autograd.Function):
+    """Branches on what it saved."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 if x.sum() > 0 else -g
+
+
+class ByCotangent(torch.autograd.Function):
+    """Branches on what it is given."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.cos() if g.sum() > 0 else g
+
+
+LOG = []
+WEIGHT = torch.tensor(2.0)
+
+
+class Logged(torch.autograd.Function):
+    """Writes to a list outside in both directions."""
+
+    @staticmethod
+    def forward(ctx, x):
+        LOG.append("forward")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        LOG.append("backward")
+        return g
+
+
+class LoggedLater(torch.autograd.Function):
+    """Writes to a list outside in its backward, and reads a tensor that it has not saved."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        LOG.append("backward")
+        return g * WEIGHT
+
+
+@pytest.mark.parametrize("function", [ByValues, ByCotangent, Logged, LoggedLater])
+def test_what_cannot_be_traced_is_left_to_autograd(function):
+    def program(x):
+        return function.apply(function.apply(x.sin()).exp() * 2).sum()
+
+    results = []
+    for fn in (program, dovetail.jit(program)):
+        LOG.clear()
+        seen = []
+        for value in (1.0, -1.0, 2.0, -0.5):
+            x = torch.full((3,), value, requires_grad=True)
+            out = fn(x)
+            LOG.append("between")
+            (out * value).backward()
+            seen.append((out, x.grad))
+        with torch.no_grad():
+            seen.append((fn(x), None))
+        results.append((seen, list(LOG)))
+
+    torch.testing.assert_close(results[1][0], results[0][0])
+    assert results[1][1] == results[0][1]
+
+
+def test_a_function_that_is_left_to_autograd_lies_between_two_segments():
+    fast = dovetail.jit(lambda x: ByValues.apply(x.sin() * 2).exp().sum())
+    for value in (1.0, -1.0):
+        fast(torch.full((3,), value, requires_grad=True)).backward()
+
+    assert fast.cache_info().segments == 2
+
+
+def test_a_backward_that_raises_does_so_when_it_runs():
+    class Raising(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            raise ValueError("no gradient")
+
+    out = dovetail.jit(lambda x: Raising.apply(x).sum())(torch.ones(2, requires_grad=True))
+
+    with pytest.raises(ValueError, match="no gradient"):
+        out.backward()
+
+
+def test_a_backward_that_cannot_be_traced_is_refused_without_decisions():
+    with pytest.raises(Unsupported, match="no gradient"):
+        dovetail.jit(lambda x: Refusing.apply(x).sum(), decisions="error")(torch.ones(2, requires_grad=True))
+
+
+class Refusing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        raise ValueError("no gradient")
+
+
+class Settings:
+    scale = 2.0
+
+
+class Scaled(torch.autograd.Function):
+    """Reads an attribute in its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * Settings.scale
+
+
+def test_what_a_backward_reads_may_not_change_before_it_runs(monkeypatch):
+    fast = dovetail.jit(lambda x: Scaled.apply(x).sum())
+    for scale in (2.0, 3.0):
+        monkeypatch.setattr(Settings, "scale", scale)
+        x = torch.ones(2, requires_grad=True)
+        fast(x).backward()
+        torch.testing.assert_close(x.grad, torch.full((2,), scale))
+
+    out = fast(x)
+    monkeypatch.setattr(Settings, "scale", 4.0)
+    with pytest.raises(RuntimeError, match=r"scale is no longer 3\.0.*keep in ctx what the backward needs"):
+        out.backward()
+
+
+class Held(torch.autograd.Function):
+    """Keeps an argument in its context, and reads it in its backward."""
+
+    @staticmethod
+    def forward(ctx, x, held):
+        ctx.held = held
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (sum(ctx.held) if isinstance(ctx.held, list) else ctx.held.scale), None
+
+
+@pytest.mark.parametrize("kind", ["list", "object"])
+def test_an_argument_may_change_before_a_backward_reads_it(kind):
+    fast = dovetail.jit(lambda x, held: Held.apply(x, held).sum())
+    for before, after in ((1.0, 1.0), (1.0, 3.0), (2.0, 2.0)):
+        held = [before] if kind == "list" else SimpleNamespace(scale=before)
+        x = torch.ones(2, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "calls of Held.apply")
+            out = fast(x, held)
+        if kind == "list":
+            held[0] = after
+        else:
+            held.scale = after
+        out.backward()
+        torch.testing.assert_close(x.grad, torch.full((2,), after))
+
+
+TABLE = {"scale": 2.0}
+
+
+class OfTable(torch.autograd.Function):
+    """Reads a dict outside in its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * TABLE["scale"]
+
+
+def test_a_dict_may_change_before_a_backward_reads_it(monkeypatch):
+    fast = dovetail.jit(lambda x: OfTable.apply(x.exp()).sum())
+    for scale in (2.0, 3.0):
+        x = torch.zeros(2, requires_grad=True)
+        out = fast(x)
+        monkeypatch.setitem(TABLE, "scale", scale)
+        out.backward()
+        torch.testing.assert_close(x.grad, torch.full((2,), scale))
+
+
+class Layer(torch.nn.Module):
+    """Passes itself to a Function."""
+
+    scale = 3.0
+
+    def forward(self, x):
+        return Held.apply(x, self)
+
+
+def test_a_context_holds_a_module():
+    x = torch.ones(2, requires_grad=True)
+    dovetail.jit(Layer())(x).sum().backward()
+
+    torch.testing.assert_close(x.grad, torch.full((2,), 3.0))
