@@ -16,7 +16,7 @@ from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.compiler.passes import has_transforms
 from dovetail.compiler.pipeline import EPILOGUE, GENERATE, infer, lower, train
 from dovetail.compiler.training import training
-from dovetail.errors import TracedValueError, Unsupported
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Priority, fast_call_for
 from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.executors.trials.budget import Account
@@ -114,13 +114,15 @@ def _inferred(program: Trace, compilation: Compilation) -> Segment:
 def needed_value(fn: Callable, args: tuple, kwargs: dict, executors: Priority) -> Need | None:
     """Return where a function first needs a value; None where it is refused for another reason.
 
-    Raises the errors that the function itself raises before that.
+    Raises the errors that the function itself raises before that, and EagerCall where the call has to run in eager mode.
     """
     try:
         with compiling_with(executors):
             bytecode.acquire(fn, args, kwargs, session=Probe()).forget()
     except NeedsDecisions as needed:
         return needed.need
+    except EagerCall:
+        raise
     except (TracedValueError, Unsupported):
         return None
     return None
@@ -155,6 +157,8 @@ def compile_graph(
     sizes.history.seen |= graph.seen
     if graph.arguments is not None:  # later changes concern other graphs
         graph.arguments = replace(sizes.history, seen={}, moving=set(sizes.history.moving), pinned=dict(sizes.history.pinned)), sizes.dynamic
+    if why is not None and need.handled:
+        raise EagerCall(f"{need.error}\n  it cannot be cut there: {why}")
     if why is not None:
         raise TracedValueError(f"{need.error}\n  it cannot be cut there: {why}", need.error.proxy) from None
     root = graph.root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import runpy
 import warnings
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from decisions.helpers import agrees, compiled, graph_of
 from decisions.random_programs import difference
 from torch import nn
+
+import dovetail
 
 INPUTS = [torch.linspace(-1, 1, 8).view(2, 4) * scale for scale in (1.0, 3.0, -2.0, 5.0, 0.3, 0.3, 4.0)]
 
@@ -298,6 +301,42 @@ def test_12_hooks_of_leaves_are_traced_behind_a_decision():
     (ours[0] * 2).sum().backward()
     (theirs[0] * 2).sum().backward()
     torch.testing.assert_close(ours[0].grad, theirs[0].grad)  # a backward() outside runs them again
+
+
+def test_12_hooks_of_leaves_stay_in_place_while_gradients_are_computed(monkeypatch, tmp_path):
+    w, calls, tables, differentiate = torch.full((3,), 0.5, requires_grad=True), [], [], torch.autograd.grad
+    w.register_hook(lambda g: g * 3)
+
+    def watched(*args, **kwargs):
+        tables.append(len(w._backward_hooks))  # as another thread would find it
+        return differentiate(*args, **kwargs)
+
+    def step(w, x):
+        loss = (x * w).square().sum()
+        if loss > 0:
+            loss.backward()
+        return loss.detach(), (x * w).sum()
+
+    fn, x = compiled(step), torch.arange(3.0)
+    for _ in range(3):
+        w.grad = None
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.autograd, "grad", watched)
+            outer = fn(w, x)[1]
+        torch.testing.assert_close(w.grad, 6 * w.detach() * x * x)
+        outer.backward()  # which runs the hook itself
+        torch.testing.assert_close(w.grad, 6 * w.detach() * x * x + 3 * x)
+        calls.append(len(tables))
+    assert set(tables) == {1} and calls[-1] >= 3 and graph_of(fn).eager_calls == 0
+    w.grad = None
+    fn(w, x)
+
+    path = tmp_path / "step.py"
+    dovetail.last_driver(fn).save(path)
+    namespace = runpy.run_path(str(path))
+    w.grad = None
+    namespace["step"](w, x)
+    torch.testing.assert_close(w.grad, 6 * w.detach() * x * x)
 
 
 def test_12_a_graph_that_a_backward_before_the_decision_has_freed():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
+import runpy
 import warnings
 
 import pytest
 import torch
 from decisions.helpers import agrees, compiled, graph_of
+
+import dovetail
 
 
 def positive(x):
@@ -167,3 +171,80 @@ def test_what_else_lies_in_the_module_of_a_function_is_no_part_of_its_state():
     for x in inputs(4):
         agrees(fn, namespace["f"], x)
     assert [each.problem for each in graph_of(fn).decisions] == [None, None]
+
+
+def extrema(x):
+    n, m = x.sum().item(), positive(x)
+    return max(n, 1.0), min(m, 3), max(0, min(m, 4)), max([n, -n, 2.0]), min(n, math.nan), min(math.nan, n), x * max(m, 2)
+
+
+@pytest.mark.parametrize("branches", [False, True])
+def test_the_smaller_and_the_larger_number_are_no_decisions(branches):
+    program = (lambda x: extrema(x) if x[0] > 0 else extrema(-x)) if branches else extrema
+    fn = compiled(program)
+    for value in (1.0, -3.0, 5.0, 0.0, math.nan, math.inf):
+        x = torch.tensor([1.0, value, 2.0])
+        for mine, other in zip(agrees(fn, program, x), program(x), strict=True):
+            assert type(mine) is type(other)
+    assert fn.cache_info().misses == 1 and fn.cache_info().decisions == branches
+
+
+def test_the_larger_of_two_kinds_of_numbers_is_a_decision():
+    def program(x):
+        return max(x.sum().item(), 1), min(True, positive(x)), max(x.sum().item(), 2.0, key=abs)
+
+    fn = compiled(program)
+    for value in (1.0, -3.0, 5.0):
+        x = torch.full((3,), value)
+        assert [(type(n), n) for n in fn(x)] == [(type(n), n) for n in program(x)]
+
+
+def rounded(x):
+    if x.sum() > 100:
+        return None
+    return math.ceil(x[0]), math.floor(x[1]), math.floor(x[:1]), math.ceil((x > 0).sum()), math.floor(x[0] > 0), x * math.floor(x[1])
+
+
+def test_tensors_are_rounded_without_an_outcome_for_each_number():
+    fn = compiled(rounded)
+    for values in ([0.5, 1.5], [-2.5, 3.0], [7.25, -8.75], [1e10, -1e10]):
+        mine, other = agrees(fn, rounded, torch.tensor(values)), rounded(torch.tensor(values))
+        assert list(map(type, mine)) == list(map(type, other))
+    assert fn.cache_info().decisions == 1 and graph_of(fn).eager_calls == 0
+
+
+def rooted(x):
+    try:
+        math.sqrt(x.sum().item())
+    except ValueError:
+        return x - 1
+    return x + 1
+
+
+@pytest.mark.parametrize("first", [1.0, -1.0])
+def test_an_error_of_arithmetic_after_calls_without_one(first, tmp_path):
+    fn = compiled(rooted)
+    for value in (*[first] * 6, -first, first, -first):  # the first calls make the driver
+        agrees(fn, rooted, torch.full((2,), value))
+    assert graph_of(fn).eager_calls == 0
+    path = tmp_path / "rooted.py"
+    dovetail.last_driver(fn).save(path)
+    saved = runpy.run_path(str(path))["rooted"]
+    for value in (1.0, -1.0):
+        torch.testing.assert_close(saved(torch.full((2,), value)), rooted(torch.full((2,), value)))
+
+
+def cropped(x):
+    size = random.randint(2, 6)
+    start = random.randint(0, len(x) - size)
+    return x[start : start + size]
+
+
+def test_bounds_of_draws_that_are_drawn_themselves():
+    fn = compiled(cropped)
+    for seed in range(8):
+        random.seed(seed)
+        expected, state = cropped(torch.arange(8.0)), random.getstate()
+        random.seed(seed)
+        torch.testing.assert_close(fn(torch.arange(8.0)), expected)
+        assert random.getstate() == state

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import itertools
+import sys
 import warnings
 from dataclasses import dataclass
 
 import pytest
 import torch
-from decisions.helpers import agrees, compiled
+from decisions.helpers import agrees, compiled, graph_of
 from decisions.random_programs import flat
 
 COUNTS = {"calls": 0}
@@ -293,3 +295,60 @@ def test_gradients_of_states_that_look_alike(program):
             sum((part * (i + 1)).sum() for i, part in enumerate(parts)).backward()
             grads.append(leaf.grad)
         torch.testing.assert_close(grads[1], grads[0])
+
+
+def steps_of_objects(x):
+    class Scale:
+        """A class that the program creates anew in each run."""
+
+        factor = 2
+
+        def __init__(self, start):
+            self.value = start
+
+        def apply(self, y):
+            return y * (self.value * self.factor)
+
+    scale = Scale(3)
+    states = {id(scale): 1, id(x): 2}
+    y = scale.apply(x)
+    if y.sum() > 0:
+        y = y + states[id(scale)]
+    if y[0] > 1:
+        y = y - states[id(x)]
+    return y
+
+
+def test_classes_and_identities_of_objects_that_each_run_creates_anew():
+    fn = compiled(steps_of_objects)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for values in ([1.0, 1], [-1.0, 1], [1.0, -3], [-1.0, -1], [0.0, 1], [1.0, 1]):
+            agrees(fn, steps_of_objects, torch.tensor(values))
+    graph = graph_of(fn)
+    assert graph.eager_calls == 0 and len(graph.decisions) <= 3 and all(decision.key is not None for decision in graph.decisions)
+
+
+def test_generators_that_a_run_leaves_behind_are_closed_in_silence(monkeypatch):
+    def program(x):
+        @contextlib.contextmanager
+        def scope(log):
+            try:
+                yield
+            finally:
+                log.append("out")
+
+        log = []
+        with scope(log):
+            if x.sum() > 0:
+                with scope(log):
+                    x = x + 1
+        return x, log
+
+    ignored, fn = [], compiled(program)
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    for value in (1.0, -1.0, 2.0):
+        x = torch.full((2,), value)
+        assert fn(x)[1] == program(x)[1]
+    gc.collect()
+    assert not ignored

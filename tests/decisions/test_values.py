@@ -357,3 +357,38 @@ def test_the_recursion_limit_that_a_program_reads_is_its_own():
     for start in (1.0, -1.0, 2.0):
         agrees(fn, limited, torch.full((2,), start))
     assert graph_of(fn).eager_calls == 0
+
+
+def grouped(x):
+    groups, named, seen = {}, collections.defaultdict(list), set()
+    for i in range(3):
+        groups.setdefault(int(x[i]), []).append(i)
+        named[x[i].item() > 0].append(i)
+        seen.add(int(x[i]))
+    groups.update([(int(x[3]), []), (x[0].item() > 9, [1])])
+    seen.discard(int(x[1]))
+    return groups, dict(named), sorted(seen), groups.pop(int(x[3])), groups.get(int(x[1]), x.shape)
+
+
+def test_28_numbers_are_keys_of_methods():
+    fn = compiled(grouped)
+    for values in ([1.0, 1, 2, 3], [2.0, 1, 1, 5], [1.0, 1, 2, 3], [-1.0, 0, -1, 0]):
+        assert fn(torch.tensor(values)) == grouped(torch.tensor(values))
+
+
+def conversions(x):
+    total, share = x.sum(), (x > 0).float().mean()
+    return (
+        "%d%% %.2f %s" % (share * 100, x[0], x.shape),  # noqa: UP031
+        "%d|%5.1f|%-6.2f|%+e|%i|%u" % (total, x[0], x[1], x[2], (x > 0).sum(), 3),  # noqa: UP031
+        "%(loss).3f and %(share)d%% %(name)s" % {"loss": total, "share": share.item(), "name": "x"},  # noqa: UP031
+        "%s %.1f" % (x.shape, total.item()),  # noqa: UP031
+        "%G" % total,  # noqa: UP031
+    )
+
+
+def test_9_numbers_are_written_by_conversions():
+    fn = compiled(conversions)
+    for values in ([1.0, 1, 2, 3], [-2.5, 1, 1, 5], [1e10, 1, 2, 3]):
+        assert fn(torch.tensor(values)) == conversions(torch.tensor(values))
+    assert fn.cache_info().misses == 1 and fn.cache_info().decisions == 0

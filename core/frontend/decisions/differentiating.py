@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from dovetail.errors import EagerCall
 from dovetail.frontend.decisions.drawing import DrawingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.requests import Request
 from dovetail.frontend.decisions.steps import Gradients
+from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.trace import Proxy, requires_grad
 from dovetail.trace.passes.functionalize import Functionalizer
 
@@ -25,6 +26,8 @@ class DifferentiatingRequester(DrawingRequester):
     """
 
     functionalizer: Functionalizer
+    recorder: TorchRecorder
+    places: dict[Proxy, int]
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,8 +62,13 @@ class DifferentiatingRequester(DrawingRequester):
             retain: whether the graph may be differentiated again.
             create_graph: whether the gradients have a history.
         """
+        if self.calls_python:
+            raise EagerCall(
+                "the backward of an autograd.Function that is left to autograd may have effects, which a call that starts again would repeat"
+            )
         count = len(outputs)
         created, inputs = [p for p in wanted if p in self.anchors], [p for p in wanted if p not in self.anchors]
+        self.pass_by_hooks(inputs)
         place = {p: i for i, p in enumerate([*created, *inputs])}
         order = [place[p] for p in wanted]
 
@@ -73,6 +81,14 @@ class DifferentiatingRequester(DrawingRequester):
         if not retain:
             self.freed.update(self.ancestors(outputs))
         return gradients
+
+    def pass_by_hooks(self, inputs: Sequence[Proxy]) -> None:
+        """Let segments read views of leaves with hooks: the program has these as lines, and the gradient of a view runs none of them."""
+        self.flush()
+        hooked = {self.places[p] for p in inputs if self.recorder.real[p]._backward_hooks}
+        if not hooked <= self.graph.aliased:
+            self.graph.aliased |= hooked
+            raise self.graph.start_over()
 
     def ancestors(self, outputs: Collection[Proxy]) -> set[Proxy]:
         """Return the values with a history that some values are computed from, and these."""
@@ -87,27 +103,13 @@ def _leaf_of(x: torch.Tensor) -> torch.Tensor:
     return x.detach().requires_grad_()
 
 
-@contextmanager
-def _without_hooks(leaves: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Keep the hooks of leaves from running while open: the program has them as lines."""
-    tables = [(hooks, list(hooks.items())) for x in leaves if (hooks := x._backward_hooks)]
-    for hooks, _ in tables:
-        hooks.clear()
-    try:
-        yield
-    finally:
-        for hooks, items in tables:
-            hooks.update(items)
-
-
 def _gradients(outputs: Sequence[Any], cotangents: Sequence[Any], inputs: Sequence[Any], retain: bool, create_graph: bool) -> list[Any]:
     """Return gradients with a storage of their own each, in the layout of their inputs: a program may write into one.
 
     Raises GoEager where autograd cannot go back.
     """
     try:
-        with _without_hooks(inputs):
-            gradients = torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain, create_graph=create_graph, allow_unused=True)
+        gradients = torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain, create_graph=create_graph, allow_unused=True)
     except RuntimeError as error:  # a segment may free more than its operations would, each by itself
         raise GoEager(f"calls run eagerly where autograd cannot go back: {str(error).partition('(')[0]}") from error
     storages = {x.untyped_storage().data_ptr() for x in (*cotangents, *outputs)}

@@ -27,6 +27,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.frontend.decisions.steps import Arithmetic
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.interpreter.engine import Abandon
 
@@ -90,7 +91,7 @@ class Printer:
             self.names[f"ask_{i}"] = decision.ask
             yield f"{indent}outcome, more = ask_{i}({operands})"
             yield f"{indent}values = (*values, *more)"
-        if BOOLS.issuperset(edges):
+        if BOOLS.issuperset(edges) and type(decision.ask) is not Arithmetic:  # whose other outcomes are errors
             conditions = {outcome: "outcome" if outcome else "not outcome" for outcome in edges}
         else:
             self.names[f"known_{i}"] = {outcome: k for k, outcome in enumerate(edges)}

@@ -14,12 +14,13 @@ from dovetail.frontend.decisions.driver import Drive, GoEager, Restart, drive
 from dovetail.frontend.decisions.ends import End
 from dovetail.frontend.decisions.generators import Generators, States
 from dovetail.frontend.decisions.late_sizes import History, Place
-from dovetail.frontend.decisions.segments import Segment, text_of
+from dovetail.frontend.decisions.segments import Inputs, Segment, text_of
 from dovetail.frontend.decisions.selects import is_joinable, replacement
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory
 from dovetail.frontend.interpreter.tracebacks import error_text
+from dovetail.frontend.recording.raising import ERRORS
 from dovetail.trace import Proxy, Trace
 
 Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args and kwargs; see `Graph._explored` for the result
@@ -184,6 +185,7 @@ class Graph:
         self.written: set[int] = set()
         self.eager_calls = 0
         self.warned: set[str] = set()
+        self.eager_once: set[str] = set()  # why a call has run eagerly that did not last
         self.sizes = History()
         self.seen: dict[str, Any] = {}  # the shapes of arguments when they were traced
         self.arguments: tuple[SizeHistory, bool | None] | None = None  # which sizes of arguments are symbols; None where none are
@@ -192,8 +194,10 @@ class Graph:
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
         self.computes = True  # whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed
         self.creates_leaves = False  # whether leaves that the program creates are leaves of eager autograd, since gradients of some are needed
+        self.aliased: set[int] = set()  # the inputs that segments read views of, since hooks of leaves are lines of the program
         self.skips = True  # whether replays leave out the states on their way; not where that has led to another state
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
+        self.handles_errors = False  # whether the program handles errors of operations, which leave it where they are raised between decisions
         self.creates = False  # whether np.zeros and its like are traced, since the program writes traced values into what they return
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not
         self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values
@@ -205,7 +209,7 @@ class Graph:
         """Compile the way to the first decision; return why that cannot be done, None where it is."""
         for _ in range(_RESTARTS):
             try:
-                self.explore(self, self.origin, None, (), {}, args, kwargs)
+                self.explore(self, self.origin, None, (), Inputs(), args, kwargs)
             except Restart:
                 self.report_pins()
                 continue
@@ -272,7 +276,9 @@ class Graph:
         except GoEager as reason:
             self.generators.restore(before)
             self.report_pins()
-            again, why, raised = type(reason) is Restart and restarts < _RESTARTS, str(reason), error_text(reason.raised)
+            again, why = type(reason) is Restart and restarts < _RESTARTS, str(reason)
+            expected = self.handles_errors and isinstance(reason.raised, ERRORS)
+            raised = "" if expected else error_text(reason.raised)
         if again:
             return self.call(args, kwargs, restarts + 1)
         self.eager_calls += 1
@@ -322,7 +328,7 @@ class Graph:
             checked: the tensors and objects that the check of the root returned.
             before: the states of generators at the start; gets those that are drawn from first in this call.
         """
-        inputs = dict(zip(root.slots, checked[0]))
+        inputs = Inputs(zip(root.slots, checked[0]))
         driver = self._driver_of(root)
         following = (driver or self._stepped)(root, checked[0][len(root.slots) :], inputs, checked[1], args, kwargs)
         while len(following) == 4:

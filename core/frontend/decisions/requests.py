@@ -67,11 +67,13 @@ class Requester(Machinery):
         restarts: whether a call in which something raises starts again in eager mode.
         raises_late: whether a line may raise here in the place of Python: the program does not handle the error.
         visited: how many lines of the trace belong to segments that are complete.
+        calls_python: whether gradients go through code of the user's that runs between two segments.
     """
 
     restarts = False
     raises_late = False
     visited = 0
+    calls_python = False
 
     trace: Trace
     environment: TrackedEnvironment
@@ -156,8 +158,11 @@ class Requester(Machinery):
             raise no_value(tensor)
         if question == "__bool__":
             return self.decide(Request("a condition", question, [tensor], steps.truth, None, "bool({})"))[0]
-        if question in ROUNDINGS[1:]:
-            return getattr(self._of_tensor(tensor, "__float__"), question)()
+        if question in ROUNDINGS[1:]:  # as math.floor(t)
+            if tensor.spec.dtype.kind == "complex":
+                return getattr(self._of_tensor(tensor, "__float__"), question)()  # raises
+            number = tensor.item()
+            return getattr(number if number.spec.kind == "float" else prims.arithmetic(number, op="float"), question)()
         convert = CONVERSIONS.get(question)
         if convert is None or (question == "__index__" and tensor.spec.dtype.kind not in ("int", "bool")):
             raise no_value(tensor)
@@ -294,6 +299,9 @@ class Requester(Machinery):
             before.drop_lines()
             tensor.copy_(self.call_outside(assigned, (tensor, key, value), {}))
 
+    def start_again_after(self, error: TracedValueError) -> None:
+        """Let a call start again in eager mode where an operation raises an error that the program handles: a graph does."""
+
     def create_leaf(self, p: TensorProxy) -> None:
         """Note that the program makes a tensor a leaf that requires a gradient."""
 
@@ -324,10 +332,11 @@ def _as_number(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class Need:
-    """The first value that a program needs: the user's line, and the error where that is not allowed."""
+    """The first value that a program needs: the user's line, the error where that is not allowed, and whether it is an error that is handled."""
 
     where: str
     error: TracedValueError
+    handled: bool = False
 
 
 class NeedsDecisions(Abandon):
@@ -343,6 +352,9 @@ class Probe(Requester):
 
     def decide(self, request: Request) -> Any:
         raise NeedsDecisions(Need(user_line(), no_value(request.reads[0])))
+
+    def start_again_after(self, error: TracedValueError) -> None:
+        raise NeedsDecisions(Need(user_line(), error, handled=True))
 
     def draw(self, call: Callable[[], Any], kind: str, what: str, mark: Any, generator: Any) -> Any:
         if kind not in ("outcome", "unique"):

@@ -66,6 +66,9 @@ class FilePrinter:
         count = len(self.graph.slots)
         yield f"    if len(inputs) != {count}:"
         yield f'        raise TypeError(f"expected {count} tensors, got {{len(inputs)}}")'
+        if self.graph.aliased:
+            views = "".join([f", {~slot}: inputs[{slot}].view_as(inputs[{slot}])" for slot in sorted(self.graph.aliased)])
+            yield f"    inputs = {{**dict(enumerate(inputs)){views}}}  # whose gradients run no hooks"
         yield f"    values = ({''.join([f'inputs[{slot}].shape[{dim}], ' for slot, dim in self.graph.first_sizes])})"
         yield from self.lines_of(self.graph.root, " " * 4)
         if self.decisions:
@@ -111,6 +114,8 @@ class FilePrinter:
             if type(step) is steps.Operation:
                 yield f"{indent}tensors = outcome if isinstance(outcome, (tuple, list)) else (outcome,)"
         elif type(step) is steps.Arithmetic:
+            if step.op.startswith("math."):
+                self.scope.imports["math"] = "import math"
             yield f"{indent}try:"
             yield f"{indent}    outcome, tensors = True, ({ARITHMETIC[step.op][0].format(*self.arguments(step.template, values))},)"
             yield f"{indent}except (ArithmeticError, ValueError) as error:"
@@ -218,6 +223,8 @@ def _runnable(line: BoundSymbol) -> Iterator[BoundSymbol]:
 def _condition(step: Any, outcome: Any) -> tuple[str, str]:
     """Return the condition that an outcome is the one at hand, and what its values are besides."""
     more = "*tensors" if type(step) in (steps.Operation, steps.Arithmetic, steps.Gradients) else ""
+    if type(step) is steps.Arithmetic and outcome is True:  # the others are errors
+        return "outcome is True", more
     if type(outcome) is bool:
         return "outcome" if outcome else "not outcome", more
     if type(step) is steps.Gradients:

@@ -45,6 +45,16 @@ class Segment:
     run_beside: Callable[..., tuple] | None = None
 
 
+class Inputs(dict[int, Any]):
+    """The tensors of a call: slot -> tensor.  `~slot` stands for a view of the tensor, which is created where it is read first."""
+
+    def __missing__(self, slot: int) -> Any:
+        if slot >= 0:
+            raise KeyError(slot)
+        view = self[slot] = self[~slot].view_as(self[~slot])
+        return view
+
+
 def foreign(known: Iterable[tuple[Source, Proxy]], mine: Iterable[tuple[Source, Proxy]], names: Iterator[int]) -> Iterator[tuple[Source, Proxy]]:
     """Yield the tensors that another exploration has read, whose guards have sources of their own, under new names."""
     read = {source for source, _ in mine}
@@ -126,7 +136,9 @@ def _fixed(x: Any) -> Any:
 def refuse_overlap(inputs: dict[int, Any], written: Collection[int], buffers: tuple) -> None:
     """Go eager where an input that is written shares memory with another, or with a buffer: segments read a copy that lacks the write."""
     ours = set(written)
-    if written and memory_overlap(tuple([inputs[slot] for slot in ours]), tuple([x for slot, x in inputs.items() if slot not in ours]), buffers):
+    if written and memory_overlap(
+        tuple([inputs[slot] for slot in ours]), tuple([x for slot, x in inputs.items() if slot >= 0 and slot not in ours]), buffers
+    ):
         raise GoEager("", lasting=False)
 
 

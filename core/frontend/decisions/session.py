@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import DovetailError, InputError, TracedValueError, Unsupported
+from dovetail.errors import DovetailError, EagerCall, InputError, LeftToAutograd, TracedValueError, Unsupported
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
@@ -37,7 +37,7 @@ from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 from dovetail.prims.sizes import Relations
 from dovetail.torch_internals import no_torch_function, set_grad_enabled
-from dovetail.trace import Proxy, TensorProxy, Trace, recording, requires_grad, user_line
+from dovetail.trace import Proxy, TensorProxy, Trace, recording, requires_grad, user_line, user_operation
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
 from dovetail.trace.passes.grad import constants_in
 
@@ -88,7 +88,7 @@ class Session(CountingRequester):
         sizes = ArgumentSizes(*graph.arguments, graph.hints) if graph.arguments is not None else None
         self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.creates))
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
-        self.late = LateSizes(Relations(user_line) if sizes is None else sizes.relations)
+        self.late = LateSizes(Relations(user_line, user_operation) if sizes is None else sizes.relations)
         try:
             with compiling(), recording(self.trace), self.recorder.settings.restored():
                 leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
@@ -126,6 +126,9 @@ class Session(CountingRequester):
 
     def eager(self, error: Exception) -> GoEager:
         """Return the reason to run eagerly after an error: nothing to tell where it is the program's own."""
+        if isinstance(error, EagerCall) and str(error) not in self.graph.eager_once:  # the next call may find a cache filled
+            self.graph.eager_once.add(str(error))
+            return GoEager("", lasting=False)
         if not isinstance(error, DovetailError) or isinstance(error, InputError):
             return GoEager("", raised=error.__cause__ if isinstance(error, PendingWrites) else error)
         return GoEager(f"calls run eagerly {self.place()}, since tracing what follows raised {type(error).__name__}: {error}")
@@ -133,6 +136,9 @@ class Session(CountingRequester):
     def place(self) -> str:
         """Return where this exploration is, for messages."""
         return f"after {self.decision.what} at {self.decision.where}" if self.decision.where else "altogether"
+
+    def start_again_after(self, error: TracedValueError) -> None:
+        self.graph.handles_errors = True
 
     # decisions
 
@@ -331,7 +337,8 @@ class Session(CountingRequester):
         if p in self.here:
             return True, self.here[p]
         if p in self.places:
-            return False, self.places[p]
+            slot = self.places[p]
+            return False, ~slot if slot in self.graph.aliased else slot
         if self.graph.keeps_all:
             raise GoEager(f"the value {p.name} is needed after {self.decision.what} at {self.decision.where}, which did not keep it")
         self.graph.keeps_all = True  # code that cannot be looked into holds values: from now on decisions keep all
@@ -372,16 +379,18 @@ class Session(CountingRequester):
         key = text_of(segment, set(written), self.recorder.autograd.spent) if segment.relations is None else Same(segment), repr(autocast_state())
         known = self.graph.programs.get(key)
         if known is None:
-            self.environment.session = None
+            self.environment.session, self.environment.finished = None, True
             try:
                 with self.native():
                     known = self.graph.programs[key] = self.graph.compiler.segment(segment, self.trace, written, self.constants())
+            except LeftToAutograd as error:  # of which the segments run without
+                raise self.graph.start_over() from error
             except Exception as error:
                 if segment.relations is not None:
                     raise self.without_symbols() from error
                 raise GoEager(f"calls run eagerly {self.place()}, since compiling what follows raised {type(error).__name__}: {error}") from error
             finally:
-                self.environment.session = self
+                self.environment.session, self.environment.finished = self, False
         return known
 
     def connect(self, edge: Edge) -> None:

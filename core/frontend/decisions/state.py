@@ -188,6 +188,8 @@ class Reader:
             if kind is NumberProxy and x in self.numbers:
                 return self.of(self.numbers[x])
             return self.proxy(x)
+        if kind is int and x in self.tracker.identities:  # which is another int in each run
+            return "id", self.of(self.tracker.identities[x])
         if kind in _ATOMS:
             return kind, x
         if kind is SymbolicInt or kind is Size:
@@ -238,6 +240,8 @@ class Reader:
             return "source", source_key(x)
         if kind is BuiltinFunctionType and not isinstance(x.__self__, (ModuleType, type, type(None))):
             return "method", x.__name__, self.of(x.__self__)
+        if isinstance(x, type) and self.tracker.is_fresh(x):
+            return "class", x.__qualname__, Same(kind), self.of(x.__bases__), tuple([(name, self.of(part)) for name, part in _parts(x)])
         if isinstance(x, _FIXED) or kind.__name__ in _FIXED_NAMES:
             return "fixed", Same(x)
         if kind is FunctionType:
@@ -250,7 +254,7 @@ class Reader:
         if kind.__name__ in _VIEW_ITERATORS and kind.__module__ == "builtins":
             return kind.__name__, self._reduced(x.__reduce__()), self._reduced(tuple(gc.get_referents(x)))
         if _is_plain_instance(kind):
-            return "instance", Same(kind), self.of(vars(x))
+            return "instance", self.of(kind) if self.tracker.is_fresh(kind) else Same(kind), self.of(vars(x))
         self.give_up(f"a {kind.__qualname__} is alive")
         for part in gc.get_referents(x):
             if not isinstance(part, _FIXED) and id(part) not in self.seen and len(self.seen) < 10_000:
@@ -304,6 +308,11 @@ def _positions(code: CodeType) -> list[tuple[int | None, ...]]:
 def _place(real: FrameType) -> Any:
     """Return the expression that a frame evaluates; CPython's offset also depends on which instructions it has specialized so far."""
     return _positions(real.f_code)[real.f_lasti // 2]
+
+
+def _parts(cls: type) -> list[tuple[str, Any]]:
+    """Return what a class holds, but for what CPython creates with it: the descriptors of `__dict__`, `__weakref__` and slots."""
+    return [(name, part) for name, part in vars(cls).items() if getattr(part, "__objclass__", None) is not cls]
 
 
 def _is_plain_instance(kind: type) -> bool:

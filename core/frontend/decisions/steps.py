@@ -87,11 +87,12 @@ class Arithmetic:
 
     op: str
     call: Callable
+    template: Any
 
     @classmethod
     def of(cls, op: str, template: Any, count: int) -> Arithmetic:
         """Return the step for an operation on numbers, with slots for the values in `template`."""
-        return cls(op, caller(ARITHMETIC[op][1], (template, {}), count))
+        return cls(op, caller(ARITHMETIC[op][1], (template, {}), count), template)
 
     def __call__(self, *values: Any) -> tuple[Any, tuple]:
         try:
