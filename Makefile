@@ -52,6 +52,7 @@ format: install
 bench: install
 	@$(PYTHON) benchmarks/bench.py $(BENCH)
 	@$(PYTHON) benchmarks/load.py $(filter --keep,$(BENCH))
+	@$(if $(filter --quick,$(BENCH)),,$(PYTHON) benchmarks/dynamic_shapes.py $(filter --keep,$(BENCH)))
 
 # What Dovetail alone costs: importing, tracing, finding plugins; and functions of NumPy arrays beside NumPy.
 costs: install

@@ -106,8 +106,8 @@ def reset() -> None:
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None) -> Callable:
     """Compile a graph for Dynamo: return a function of its flat inputs that returns a tuple of its results.
 
-    `options` may contain `executors` and `recompute`, as for `dovetail.jit`.  A size that Dynamo keeps symbolic is a number here, so one
-    program per size is compiled for the graph.  A graph that cannot be traced is run by PyTorch, with a warning.
+    `options` may contain `executors` and `recompute`, as for `dovetail.jit`.  A size that Dynamo keeps symbolic is a symbol
+    here, too, so that one program runs the graph for all of them.  A graph that cannot be traced is run by PyTorch, with a warning.
     """
     unknown = [name for name in options or () if name not in _OPTIONS]
     if unknown or mode is not None:
@@ -123,6 +123,8 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[
 
     traced.__name__ = traced.__qualname__ = "graph_" + (name := _compile_id()).replace("/", "_")
     compiled = jit(traced, interpretation="native", **(options or {}))  # Dynamo has guarded what the program reads
+    cache_of(compiled).of_graph = True
+    cache_of(compiled).sizes.moving |= set(_symbols_in(gm.graph))
     calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
     where = next(filter(None, map(user_line_of, calls)), None)
     graph = Graph(name, where, len(calls), _ended(gm), gm, compiled, _OWN if any(p.requires_grad for p in gm.parameters()) else None)
@@ -131,6 +133,16 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[
 
 
 backend.reset = reset  # Dynamo calls it when it is reset
+
+
+def _symbols_in(graph: fx.Graph) -> Iterator[tuple[str, int | None]]:
+    """Yield where the inputs of a graph have sizes that Dynamo keeps symbolic, and which of them are such ints."""
+    for i, node in enumerate(graph.find_nodes(op="placeholder")):
+        x = node.meta.get("example_value")
+        if isinstance(x, torch.SymInt):
+            yield f"args[{i}]", None
+        elif isinstance(x, torch.Tensor):
+            yield from [(f"args[{i}]", dim) for dim, n in enumerate(x.shape) if isinstance(n, torch.SymInt)]
 
 
 def _runner(graph: Graph, leaves: bool | None) -> Callable:

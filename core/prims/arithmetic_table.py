@@ -31,6 +31,8 @@ ARITHMETIC: dict[str, tuple[str, Callable]] = {  # how a program writes an opera
     "neg": ("-{}", operator.neg),
     "pos": ("+{}", operator.pos),
     "abs": ("abs({})", abs),
+    "min": ("min({}, {})", min),
+    "max": ("max({}, {})", max),
     "round": ("round({}, {})", round),
     "rounded": ("round({})", round),
     "trunc": ("int({})", math.trunc),

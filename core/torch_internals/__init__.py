@@ -9,6 +9,7 @@ and whoever uses it takes the fallback.  `dovetail doctor` lists them.
 from dovetail.torch_internals import around, autograd, collectives, dynamo, guards, modes, modules, operations, tensors, trees
 from dovetail.torch_internals.around import DEVICES as DEVICES
 from dovetail.torch_internals.around import FORWARD_AD as FORWARD_AD
+from dovetail.torch_internals.around import FUNCTION_MODES as FUNCTION_MODES
 from dovetail.torch_internals.around import LEVEL as LEVEL
 from dovetail.torch_internals.around import NO_LEVEL as NO_LEVEL
 from dovetail.torch_internals.around import active_mode as active_mode
@@ -34,6 +35,7 @@ from dovetail.torch_internals.dynamo import compile_fx_inner as compile_fx_inner
 from dovetail.torch_internals.dynamo import compiled_by_dynamo as compiled_by_dynamo
 from dovetail.torch_internals.dynamo import current_compile_id as current_compile_id
 from dovetail.torch_internals.dynamo import graph_break_counts as graph_break_counts
+from dovetail.torch_internals.dynamo import graph_count as graph_count
 from dovetail.torch_internals.dynamo import inductor_problem as inductor_problem
 from dovetail.torch_internals.dynamo import is_set_grad_enabled as is_set_grad_enabled
 from dovetail.torch_internals.dynamo import keep_dynamo_out as keep_dynamo_out
@@ -70,6 +72,7 @@ from dovetail.torch_internals.modules import MODULE_HOOKS as MODULE_HOOKS
 from dovetail.torch_internals.modules import MODULE_TABLES as MODULE_TABLES
 from dovetail.torch_internals.operations import ATEN as ATEN
 from dovetail.torch_internals.operations import FOREACH as FOREACH
+from dovetail.torch_internals.operations import FUSED as FUSED
 from dovetail.torch_internals.operations import GET_STEP as GET_STEP
 from dovetail.torch_internals.operations import GROUP_TENSORS as GROUP_TENSORS
 from dovetail.torch_internals.operations import MKLDNN as MKLDNN

@@ -22,7 +22,7 @@ CURRENT_COMPILE_ID = Internal(
 )
 COUNTERS = Internal(
     "torch._dynamo.utils.counters",
-    purpose="report graph breaks before which there is no graph",
+    purpose="report graph breaks before which there is no graph, and count graphs in benchmarks",
     fallback="only breaks that end a graph are reported",
     probe=lambda counters: isinstance(counters["graph_break"], Counter),
     costly=True,
@@ -83,6 +83,12 @@ def graph_break_counts() -> Counter[str]:
     """Return how often Dynamo broke a graph, by reason; empty while Dynamo has not been imported."""
     module = sys.modules.get("torch._dynamo.utils")
     return Counter(getattr(module, "counters", {}).get("graph_break", ()))
+
+
+def graph_count() -> int:
+    """Return how many graphs Dynamo has given to backends in this process."""
+    module = sys.modules.get("torch._dynamo.utils")
+    return getattr(module, "counters", {}).get("stats", {}).get("unique_graphs", 0)
 
 
 def notes_module(function: Callable) -> bool:

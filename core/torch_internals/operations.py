@@ -10,6 +10,7 @@ from dovetail.torch_internals.internal import Internal, resolve
 
 ATEN = "torch.ops.aten"
 FOREACH = "torch._foreach_"  # what the names of functions of lists of tensors begin with
+FUSED = "torch._fused_"  # likewise for optimizers that are one kernel
 GROUP_TENSORS = Internal(
     "torch._C._group_tensors_by_device_and_dtype",
     purpose="trace optimizers and clip_grad_norm_, which group gradients by device and dtype",

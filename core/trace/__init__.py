@@ -45,4 +45,5 @@ from dovetail.trace.proxies import proxies as proxies
 from dovetail.trace.proxies import tree_map as tree_map
 from dovetail.trace.proxies import value_of as value_of
 from dovetail.trace.source_location import user_line as user_line
+from dovetail.trace.source_location import user_operation as user_operation
 from dovetail.trace.transform import Transform as Transform

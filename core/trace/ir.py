@@ -154,6 +154,7 @@ class Trace:
     environment: Environment = field(default_factory=Environment, repr=False)
     relations: Relations | None = field(default=None, repr=False)  # the symbols of the sizes in the program; None where all sizes are ints
     depth: int = field(default=0, repr=False)  # a line recorded at depth 0 is the user's, and knows where it was called from
+    operation: str | None = field(default=None, repr=False)  # that of the user's which is recorded
     enclosing: list[list[BoundSymbol]] = field(default_factory=list, repr=False)  # the lines around those of the operation that is recorded
 
     def __str__(self) -> str:
@@ -208,6 +209,7 @@ class Trace:
             "language": prims.OPERATORS,
             "environment": Environment(),
             "depth": 1,
+            "operation": None,
             "enclosing": [],
             "made_by": made_by,
             "took": 0.0,
@@ -263,6 +265,8 @@ class Trace:
     def _inside(self, symbol: Symbol, args: tuple, kwargs: dict) -> tuple[tuple[BoundSymbol, ...], Any]:
         outer, outer_language = self.lines, self.language
         self.enclosing.append(outer)
+        if not self.depth:
+            self.operation = symbol.path
         self.lines, self.language, self.depth = [], symbol.language or outer_language, self.depth + 1
         try:
             out = symbol.meta(*args, **kwargs)
@@ -270,6 +274,8 @@ class Trace:
         finally:
             self.lines, self.language, self.depth = outer, outer_language, self.depth - 1
             self.enclosing.pop()
+            if not self.depth:
+                self.operation = None
 
     def _results(self, specs: Any, needs_grad: bool) -> Any:
         if type(specs) is TensorSpec:

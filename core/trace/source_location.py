@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
+from dovetail.prims import recorder
+
 OURS = f"{Path(__file__).parents[1]}{os.sep}"  # what the files of this package begin with, and of no package whose name is longer
 INTERPRETERS: dict[CodeType, Callable[[FrameType], tuple[str, int]]] = {}  # the registry: code that runs other code -> file and line of that
 
@@ -17,6 +19,11 @@ INTERPRETERS: dict[CodeType, Callable[[FrameType], tuple[str, int]]] = {}  # the
 def _is_inside(file: str) -> bool:
     """Whether `file` belongs to this package or to torch."""
     return file.startswith(OURS) or "-packages/torch/" in file
+
+
+def user_operation() -> str | None:
+    """Return the name of the operation of the user's program that is being recorded, or None."""
+    return getattr(recorder.get(), "operation", None)
 
 
 def user_line() -> str:

@@ -95,6 +95,7 @@ ONE_PROGRAM = (
     "torch.triu_indices(n, n, 1)",
     "torch.tril_indices(n, n - 2, -1)",
     "x.chunk(2)[-1]",
+    "torch.zeros(n, n).fill_diagonal_(1.0)",
 )
 PINNING = (
     "x.chunk(n)[0]",
@@ -103,7 +104,6 @@ PINNING = (
     "x.unbind(0)[1]",
     "F.affine_grid(torch.ones(1, 2, 3), (1, 1, n, 4), align_corners=False)",
     "x.norm(p=n / 2)",
-    "torch.zeros(n, n).fill_diagonal_(1.0)",
     "F.smooth_l1_loss(x, x + 1, beta=1 / n)",
     "torch.fft.ifft(torch.fft.fft(x, dim=0), dim=0).real",
     "torch.gradient(x, dim=0)[0]",
@@ -149,6 +149,20 @@ def test_the_docs_name_the_operations_that_pin():
 def test_an_operation_that_pins_is_right_and_warns(expression):
     with pytest.warns(UserWarning, match="is compiled for each value, since"):
         assert programs(expression) == 4
+
+
+@pytest.mark.parametrize(
+    ("fn", "operation"),
+    [
+        (lambda x: x.unbind(0)[1], "torch.unbind"),
+        (lambda x: F.affine_grid(torch.ones(1, 2, 3), (1, 1, len(x), 4)), "torch.affine_grid_generator"),
+        (lambda x: F.smooth_l1_loss(x, x + 1, beta=1 / len(x)), "torch.nn.functional.smooth_l1_loss"),
+    ],
+)
+def test_the_warning_names_the_operation_and_the_line(fn, operation):
+    compiled = dovetail.jit(fn, dynamic=True)
+    with pytest.warns(UserWarning, match=rf"since {re.escape(operation)} at {re.escape(__file__)}:\d+ needs it as a plain number"):
+        compiled(torch.randn(5, 4))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Every operation of the conformance suite with symbolic sizes: one compiled function agrees with eager mode at three shapes, and its gradients.
+"""Every operation of the conformance suite with symbolic sizes agrees with eager mode and with plain sizes at three shapes, and its gradients.
 
-The suite compares static programs with eager mode.
+Random operations draw the numbers of the program with plain sizes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from dovetail_conformance.axes.sizes import grown, mapped, tensors_of
 from dovetail_conformance.oracle import flat
 from dovetail_conformance.program import fresh, program_of
 
-INFOS = [info for info in OPINFOS if isinstance(info.symbol, TorchSymbol) and info.symbol.callable is not None and not info.random]
+INFOS = [info for info in OPINFOS if isinstance(info.symbol, TorchSymbol) and info.symbol.callable is not None]
+OTHERS = (dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.bool_, dtypes.complex64)  # of each operation those that it takes
+NEAR = {dtypes.float32: 1e-4, dtypes.complex64: 1e-4, dtypes.bfloat16: 5e-2, dtypes.float16: 1e-2}
 UNWRITTEN = {"empty_like", "Tensor.new_empty", "Tensor.new_empty_strided"}
 SAMPLES = 3  # of an operation
 PINNING = {  # operations that need a size of some sample as a plain number
@@ -31,8 +33,11 @@ PINNING = {  # operations that need a size of some sample as a plain number
 }
 
 
-def samples_of(info: OpInfo) -> list[SampleInput]:
-    dtype = dtypes.float32 if dtypes.float32 in info.dtypes else info.dtypes[0]
+def first_dtype(info: OpInfo) -> dtypes.DType:
+    return dtypes.float32 if dtypes.float32 in info.dtypes else info.dtypes[0]
+
+
+def samples_of(info: OpInfo, dtype: dtypes.DType) -> list[SampleInput]:
     samples = [s for s in info.samples(dtype, devices.cpu) if any(n > 1 for x in tensors_of((s.args, s.kwargs)) for n in x.shape)]
     return samples if len(samples) <= SAMPLES else random.Random(0).sample(samples, SAMPLES)
 
@@ -67,12 +72,13 @@ def differentiated(info: OpInfo, sample: SampleInput) -> None:
         torch.testing.assert_close(gradients(compiled(*ours), ours), expected, equal_nan=True, rtol=2e-3, atol=2e-3)
 
 
-def check(info: OpInfo, sample: SampleInput) -> None:
+def check(info: OpInfo, sample: SampleInput, dtype: dtypes.DType) -> None:
+    """Compare results, and what is written into arguments."""
     program = program_of(info.symbol, sample)
-    compiled = dovetail.jit(program.fn, dynamic=True)
+    compiled, static = (dovetail.jit(program.fn, dynamic=dynamic) for dynamic in (True, False))
     first, *others = calls_of(info, sample)
     for inputs in (first, *others, first):
-        ours, theirs = fresh(inputs), fresh(inputs)
+        ours, plain, theirs = (fresh(inputs) for _ in range(3))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -81,15 +87,23 @@ def check(info: OpInfo, sample: SampleInput) -> None:
             with pytest.raises(type(error) if isinstance(error, RuntimeError) else Exception):
                 compiled(*ours)
             continue
-        results = compiled(*ours)
-        for got, want in zip(flat((results, ours)), flat((expected, theirs)), strict=True):
-            if not isinstance(want, torch.Tensor):
-                assert got == want or want != want
-            elif info.name in UNWRITTEN:
-                assert (got.shape, got.dtype) == (want.shape, want.dtype)
-            else:
-                near = {"rtol": 1e-4, "atol": 1e-4} if want.dtype is torch.float32 else {}
-                torch.testing.assert_close(got, want, equal_nan=True, **near)
+        results = []
+        for fn, args in ((compiled, ours), (static, plain)):
+            torch.manual_seed(0)
+            results.append(flat((fn(*args), args)))
+        for got, like, want in zip(*results, flat((expected, theirs)), strict=True):
+            agree(info, got, like, NEAR.get(dtype))
+            agree(info, got, want, NEAR.get(dtype), written=not info.random)
+
+
+def agree(info: OpInfo, got: object, want: object, near: float | None, *, written: bool = True) -> None:
+    """Compare a result; where no values are `written`, or are random, what it looks like."""
+    if not isinstance(want, torch.Tensor):
+        assert got == want or want != want
+    elif info.name in UNWRITTEN or not written:
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    else:
+        torch.testing.assert_close(got, want, equal_nan=True, rtol=near, atol=near)
 
 
 @pytest.mark.trials
@@ -98,10 +112,24 @@ def check(info: OpInfo, sample: SampleInput) -> None:
 def test_an_operation_agrees_with_eager_mode_at_three_shapes(info):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for sample in samples_of(info):
-            check(info, sample)
-            if info.grad:
+        for sample in samples_of(info, first_dtype(info)):
+            check(info, sample, first_dtype(info))
+            if info.grad and not info.random:
                 differentiated(info, sample)
     texts = [str(each.message) for each in caught]
     assert not [text for text in texts if "separately" in text or "bug" in text or "eager" in text]
     assert any("is compiled for each value" in text for text in texts) == (info.name in PINNING)
+
+
+@pytest.mark.trials
+@pytest.mark.one_in(150)
+@pytest.mark.parametrize(
+    ("info", "dtype"),
+    [pytest.param(info, d, id=f"{info.name}-{d}") for info in INFOS for d in OTHERS if d in info.dtypes and d is not first_dtype(info)],
+)
+def test_an_operation_on_other_dtypes_agrees_at_three_shapes(info, dtype):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for sample in samples_of(info, dtype):
+            check(info, sample, dtype)
+    assert not [text for each in caught if "separately" in (text := str(each.message)) or "bug" in text]

@@ -120,6 +120,21 @@ def test_04_dynamic_true_false_and_marks():
     assert "s0 <= 512" in str(dovetail.last_prologue_traces(compiled)[-1])
 
 
+@pytest.mark.parametrize(
+    ("tensor", "dim", "bounds", "error", "words"),
+    [
+        (R(4, 5), 2, {}, IndexError, "has no dimension 2"),
+        (R(4, 5), "a", {}, TypeError, "expected the number of a dimension"),
+        ([4], 0, {}, TypeError, "expected a tensor"),
+        (R(4, 5), 0, {"min": 8, "max": 6}, dovetail.DovetailError, "expects min <= max"),
+        (R(4, 5), [0, -3], {}, IndexError, "has no dimension -3"),
+    ],
+)
+def test_04_marks_that_make_no_sense_are_refused(tensor, dim, bounds, error, words):
+    with pytest.raises(error, match=words):
+        dovetail.mark_dynamic(tensor, dim, **bounds)
+
+
 def test_04_mark_static_wins_over_dynamic():
     compiled = dovetail.jit(chain, dynamic=True)
     for n in (3, 4, 5):

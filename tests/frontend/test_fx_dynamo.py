@@ -133,6 +133,46 @@ def test_sizes_that_are_numbers_in_the_graph():
         assert got[1] == want[1]
 
 
+def test_sizes_that_dynamo_keeps_symbolic_are_symbols():
+    linear = torch.nn.Linear(8, 8)
+
+    def fn(x):
+        b, t, h = x.shape
+        q = linear(x).view(b, t, 2, h // 2).transpose(1, 2)
+        mask = torch.ones(t, t, dtype=torch.bool).tril()
+        return (q @ q.mT).masked_fill(~mask, -1e9).softmax(-1) @ q / t, t * 2
+
+    run = compiled(fn, dynamic=True)
+    for batch, length in ((2, 5), (2, 7), (3, 9), (5, 5), (4, 4)):
+        ours, theirs = (torch.ones(batch, length, 8).cumsum(1).requires_grad_() for _ in range(2))
+        (got, size), (want, _) = run(ours), fn(theirs)
+        torch.testing.assert_close(got, want)
+        assert size == 2 * length
+        inputs = [[x, *linear.parameters()] for x in (ours, theirs)]
+        grads = [torch.autograd.grad(out.square().sum(), x) for out, x in zip((got, want), inputs, strict=True)]
+        torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
+    (graph,) = dynamo.report()
+    assert (graph.function.cache_info().misses, graph.eager) == (1, None)
+
+
+def test_numbers_of_modules_that_dynamo_keeps_symbolic():
+    attention, words = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.nn.Embedding(11, 8)
+    run = compiled(lambda x: attention(x, x, words((x[..., 0] > 0).long()), need_weights=False)[0], dynamic=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*PyTorch runs graph")  # of attention, which needs the value of its dropout
+        for batch, length in ((2, 5), (3, 7)):
+            x = torch.randn(batch, length, 8)
+            torch.testing.assert_close(run(x), attention(x, x, words((x[..., 0] > 0).long()), need_weights=False)[0])
+
+
+def test_a_size_that_a_graph_needs_as_a_number_is_compiled_for_each_value():
+    run = compiled(lambda x: x.chunk(x.shape[0])[1] * torch.histc(x, x.shape[0]).sum(), dynamic=True)
+    with pytest.warns(UserWarning, match="is compiled for each value, since torch.chunk at"):
+        for rows in (2, 3, 4):
+            x = torch.ones(rows, 3).cumsum(0)
+            torch.testing.assert_close(run(x), x[1:2] * x.numel())
+
+
 def test_floats_that_change_are_not_baked():
     run = compiled(lambda x, scale: (x * scale).sin())
     x = torch.randn(4)

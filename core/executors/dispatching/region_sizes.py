@@ -63,7 +63,10 @@ class RegionSizes(Relations):
     def own(self, value: Any) -> Any:
         """Return nested tuples, lists and dicts with the program's sizes as the region's; of a symbol that is an input, that."""
         if isinstance(value, NumberProxy):
-            return self.own(self.program.value_of(next(atom for atom in self.program.symbols() if atom.proxy is value)))
+            atom = next((atom for atom in self.program.symbols() if atom.proxy is value), None)
+            if atom is None:
+                raise CannotFuse(f"takes the number {value.name}, which is no size")
+            return self.own(self.program.value_of(atom))
         if type(value) is Size:
             if value.relations is self:
                 return self.size(value.terms)

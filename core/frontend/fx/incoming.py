@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from dovetail.errors import Unsupported, require
+from dovetail.errors import TracedValueError, Unsupported, require
 from dovetail.frontend.environment import AUTOCAST
 from dovetail.frontend.fx import aten
 from dovetail.frontend.native import acquire
 from dovetail.langs.torch import spec_of
 from dovetail.prims import TensorSpec, recorder
 from dovetail.torch_internals import NN_PAD, HigherOrderOperator, OpOverload, OpOverloadPacket
-from dovetail.trace import Trace
+from dovetail.trace import NumberProxy, Trace, leaves
 
 _INLINED = {"tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint"}  # higher-order operators that call their first argument
 _SUBSTITUTES: dict[Callable, Callable] = {  # functions that Dynamo writes into graphs -> the functions they stand for
@@ -26,6 +26,7 @@ _SUBSTITUTES: dict[Callable, Callable] = {  # functions that Dynamo writes into 
     torch.sym_float: float,
     torch.sym_max: max,
     torch.sym_min: min,
+    torch.sym_sum: sum,
     torch.sym_not: operator.not_,
 }
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -98,7 +99,7 @@ def run_graph(gm: fx.GraphModule, *args: Any) -> Any:
         elif node.op == "get_attr":
             values[node] = _attribute(gm, node.target)
         elif node.op == "call_function":
-            values[node] = _called(node.target)(*now_args, **now_kwargs)
+            values[node] = _call(_called(node.target), now_args, now_kwargs)
         elif node.op == "call_method":
             values[node] = getattr(now_args[0], node.target)(*now_args[1:], **now_kwargs)
         elif node.op == "call_module":
@@ -115,6 +116,16 @@ def _attribute(gm: torch.nn.Module, target: str) -> Any:
     for name in target.split("."):
         gm = getattr(gm, name)
     return gm
+
+
+def _call(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Call a function of a graph.  Raises TracedValueError where it does not take a number of the program."""
+    if getattr(function, "__module__", None) == "_operator" or not any([type(x) is NumberProxy for x in leaves((args, kwargs))]):
+        return function(*args, **kwargs)
+    try:
+        return recorder.get().environment.call(function, args, kwargs)
+    except TypeError as error:
+        raise TracedValueError(f"the value of a number that the program computes is needed: {error}") from error
 
 
 def _called(target: Callable) -> Callable:

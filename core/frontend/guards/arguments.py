@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from dovetail.frontend import trees
 from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.source import Source, Sources
 from dovetail.frontend.guards.tensor_checks import tensor_facts
+from dovetail.prims.sizes import Atom
 from dovetail.torch_internals import SUPPORTED_NODES
-from dovetail.trace import Proxy
+from dovetail.trace import NumberProxy, Proxy
 
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, slice)
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
@@ -22,10 +24,16 @@ _OWN = set(vars(torch.nn.Module())) - {"training"}
 
 
 class ArgumentGuards:
-    """`guards` on all that is in the arguments and in a module; `inputs` has where each input is read, `of_arguments` those in the arguments."""
+    """`guards` on all that is in the arguments and in a module; `inputs` has where each input is read, `of_arguments` those in the arguments.
 
-    def __init__(self, proxies: dict[int, Proxy]):
-        self.sources, self.proxies = Sources(), proxies
+    Args:
+        proxies: the inputs by the ids of tensors.
+        layouts: shapes and strides of inputs that have symbols.
+        ints: the symbols that are positional arguments, by position.
+    """
+
+    def __init__(self, proxies: dict[int, Proxy], layouts: Mapping[Proxy, dict[str, Any]] = {}, ints: Mapping[int, Atom] = {}):
+        self.sources, self.proxies, self.layouts, self.ints = Sources(), proxies, layouts, ints
         self.guards: list[Guard] = []
         self.inputs: dict[Proxy, Source] = {}
         self.of_arguments: dict[Proxy, None] = {}
@@ -41,11 +49,15 @@ class ArgumentGuards:
         before = set(self.inputs)
         self.add("len", positional, len(args))
         for i, item in enumerate(args):
-            self.nest(item, self.sources.item(positional, i))
+            if i in self.ints:
+                self.inputs[self.ints[i].proxy] = source = self.sources.item(positional, i)
+                self.add("integer", source, self.ints[i])
+            else:
+                self.nest(item, self.sources.item(positional, i))
         self.add("keys", named, list(kwargs))
         for key, item in kwargs.items():
             self.nest(item, self.sources.item(named, key))
-        self.of_arguments = {p: None for p in self.inputs if p not in before}
+        self.of_arguments = {p: None for p in self.inputs if p not in before and not isinstance(p, NumberProxy)}
 
     def nest(self, value: Any, source: Source) -> None:
         """Guard the value at a source, and the values in it."""
@@ -95,7 +107,7 @@ class ArgumentGuards:
             self.add("same", source, self.inputs[proxy])
         else:
             self.inputs[proxy] = source
-            self.add("tensor", source, tensor_facts(value, proxy.spec.strides))
+            self.add("tensor", source, tensor_facts(value, proxy.spec.strides) | self.layouts.get(proxy, {}))
 
     def module(self, fn: torch.nn.Module) -> None:
         """Guard submodules, mode, hooks and plain attributes; parameters and buffers are inputs, read anew at each call."""

@@ -120,6 +120,13 @@ KINDS = {
         Kind("no subclass", "{s} is no subclass of {v}", "{s} has become a subclass of {v}", prims.check_relation, _relation(issubclass, False)),
         Kind("flag", "{s} has the flag {v}", "{s} no longer has the flag {v}", prims.check_relation, _relation(has_class_flag, True)),
         Kind("no flag", "{s} lacks the flag {v}", "{s} now has the flag {v}", prims.check_relation, _relation(has_class_flag, False)),
+        Kind(
+            "alone",
+            "no other tensor shares the memory of {s}",
+            "another tensor shares the memory of {s}",
+            prims.check_relation,
+            lambda v: {"other": None, "test": v, "holds": True},
+        ),
         Kind("truthy", "{s}", "{s} has become false, or empty", prims.check_truth, lambda v: {"value": True}),
         Kind("falsy", "not {s}", "{s} has become true, or is no longer empty", prims.check_truth, lambda v: {"value": False}),
         Kind("integer", "{s} is an int", "{s} is no longer an int", prims.check_type, lambda v: {"type": int}),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dovetail.frontend.shards import local_part
-from dovetail.torch_internals import is_zero_tensor
+from dovetail.torch_internals import counts_storage_uses, is_zero_tensor, storage_use_count
 
 WORK = 10_000  # steps after which the exact comparison of two strided tensors stops, and they count as overlapping
 
@@ -28,6 +28,11 @@ def memory_overlap(written: tuple, others: tuple, buffers: tuple = ()) -> bool:
     ):
         return _elements_overlap(written, tuple(map(local_part, others)))
     return False
+
+
+def owns_memory(x: Any, _: Any = None) -> bool:
+    """Return whether no other tensor shares the storage of x; False where PyTorch cannot tell."""
+    return counts_storage_uses() and storage_use_count(x.untyped_storage()) == 2  # x, and the object that is asked
 
 
 def _span(x: Any) -> tuple[int, int]:

@@ -85,6 +85,14 @@ def prologue(
     return builder.trace
 
 
+def checks(guards: Sequence[Guard]) -> Trace:
+    """Return a program that returns a Miss where one of these guards fails; they do not depend on arguments."""
+    builder = PrologueBuilder(Trace(), (), {}, (), None)
+    for guard in guards:
+        builder.guard(guard)
+    return builder.trace
+
+
 def _modules(guards: Sequence[Guard], changing: Collection[int]) -> dict[int, torch.nn.Module]:
     """Return the modules that are constants of the program and that it does not write to, by their ids; none where there are few."""
     roots = {id(source.key): source.key for guard in guards if (source := guard.source.root).kind == "const"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections import deque
-from types import MemberDescriptorType
+from types import CellType, MemberDescriptorType
 from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
@@ -30,13 +30,13 @@ def has_keys(container: Any, keys: tuple[Any, ...]) -> bool:
 
 
 def has_slot(value: Any, name: str) -> bool:
-    """Return whether a slot of an object holds a value; no code of its class runs."""
+    """Return whether a slot of an object, or a cell, holds a value; no code of its class runs."""
     raw = lookup(type(value), name)
-    if type(raw) is not MemberDescriptorType:
+    if type(raw) is not MemberDescriptorType and type(value) is not CellType:
         return raw is not NULL
     try:
         raw.__get__(value)
-    except AttributeError:
+    except (AttributeError, ValueError):
         return False
     return True
 

@@ -25,12 +25,17 @@ class Source:
     static    the attribute `key` of the class at parent, or of a base of it, unbound
     """
 
-    __slots__ = ("key", "kind", "parent", "path", "root")
+    __slots__ = ("_root", "key", "kind", "parent", "path")
 
     def __init__(self, kind: str, parent: Source | None, key: Any):
         self.kind, self.parent, self.key = kind, parent, key
-        self.root: Source = self if parent is None else parent.root
+        self._root: Source | None = None if parent is None else parent.root
         self.path: Source | None = None
+
+    @property
+    def root(self) -> Source:
+        """Return the source without a parent that this one starts at."""
+        return self if self._root is None else self._root
 
     def __repr__(self) -> str:
         if self.kind == "arg":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,21 +13,22 @@ from dovetail.frontend.guards.source import Source
 from dovetail.prims import NumberSpec, TensorSpec
 from dovetail.prims.sizes import Atom, Pin, Relations, Size
 from dovetail.prims.spec import strides_in_order
-from dovetail.trace import NumberProxy, user_line
+from dovetail.trace import NumberProxy, user_line, user_operation
 
 _MARKS = "_dovetail_sizes"  # attribute of a marked tensor: dimension -> (least, most) of a symbol, or None for a plain int
 _LARGEST = (1 << 31) - 1  # of an int that is a symbol: what is computed of it fits into the 64 bits that kernels have for numbers
 SMALLEST = 2  # sizes of 0 and 1 mean something of their own: nothing to compute, and broadcasting
 
 
-def mark_dynamic(tensor: torch.Tensor, dim: int | tuple[int, ...], *, min: int | None = None, max: int | None = None) -> None:
-    """Compile functions that get `tensor` once for all sizes of its dimension `dim`, or of each dimension in a tuple.
+def mark_dynamic(tensor: torch.Tensor, dim: int | Sequence[int], *, min: int | None = None, max: int | None = None) -> None:
+    """Compile functions that get `tensor` once for all sizes of its dimension `dim`, or of each of several.
 
     `min` and `max` bound the sizes that one program runs: it is told that they hold, and other sizes compile another.  Sizes of 0 and 1 are
     compiled by themselves.  The mark stays on this tensor object; it wins over `jit(dynamic=False)`.
 
     Raises:
         IndexError: the tensor has no such dimension.
+        TypeError: `tensor` is none, or a dimension is no int.
         DovetailError: `min` is larger than `max`.
     """
     least, most = SMALLEST if min is None or min < SMALLEST else min, max
@@ -35,21 +37,29 @@ def mark_dynamic(tensor: torch.Tensor, dim: int | tuple[int, ...], *, min: int |
     _mark(tensor, dim, (least, most))
 
 
-def mark_static(tensor: torch.Tensor, dim: int | tuple[int, ...]) -> None:
+def mark_static(tensor: torch.Tensor, dim: int | Sequence[int]) -> None:
     """Compile functions that get `tensor` for each size of its dimension `dim` anew, whatever `jit(dynamic=...)` says.
 
-    Raises IndexError where the tensor has no such dimension.
+    Raises IndexError where the tensor has no such dimension, TypeError where `tensor` is none, or a dimension is no int.
     """
     _mark(tensor, dim, None)
 
 
-def _mark(tensor: torch.Tensor, dims: int | tuple[int, ...], value: Any) -> None:
-    marks = dict(getattr(tensor, _MARKS, {}))
-    for dim in dims if isinstance(dims, tuple) else (dims,):
+def _mark(tensor: torch.Tensor, dims: int | Sequence[int], value: Any) -> None:
+    setattr(tensor, _MARKS, getattr(tensor, _MARKS, {}) | dict.fromkeys(_dims(tensor, dims), value))
+
+
+def _dims(tensor: torch.Tensor, dims: int | Sequence[int]) -> list[int]:
+    """Return dimensions of a tensor, counted from the front."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a tensor, whose dimension is marked, got {type(tensor).__name__}")
+    several = dims if isinstance(dims, (tuple, list)) else (dims,)
+    for dim in several:
+        if type(dim) is not int:
+            raise TypeError(f"expected the number of a dimension, or several of them, got {dims!r}")
         if not -tensor.ndim <= dim < tensor.ndim:
             raise IndexError(f"a tensor of {tensor.ndim} dimensions has no dimension {dim}")
-        marks[dim % tensor.ndim] = value
-    setattr(tensor, _MARKS, marks)
+    return [dim % tensor.ndim for dim in several]
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
@@ -106,7 +116,7 @@ class SymbolicSizes:
     Args:
         history: of the function.
         dynamic: True makes a symbol of every size above 1, and every int above 1, in the arguments; False of those alone that are marked;
-            None also of those that have changed since an earlier compilation.
+            None also of those that have changed since an earlier compilation, wherever they were read.
     """
 
     def __init__(self, history: SizeHistory, dynamic: bool | None):
@@ -115,9 +125,10 @@ class SymbolicSizes:
 
     def restart(self) -> None:
         """Forget the symbols: the call is traced again."""
-        self.relations = Relations(user_line)
+        self.relations = Relations(user_line, user_operation)
         self.seen: dict[str, Any] = {}
         self.places: dict[Place, Atom] = {}
+        self.integers: dict[str, Source] = {}  # the ints that are symbols, by their places
         self.rates: set[str] = set()  # where the learning rates are that are inputs
         self.of_tensor: dict[Any, list[tuple[int, Atom]]] = {}  # a traced tensor -> its symbolic dimensions
 
@@ -161,8 +172,11 @@ class SymbolicSizes:
         self.seen[place[0]] = value
         if type(before) is int and before != value:
             self.history.moving.add(place)
-        dynamic = self.dynamic is True or (self.dynamic is None and place in self.history.moving)
-        if not dynamic or not SMALLEST <= value <= _LARGEST or source.root.kind != "arg" or place in self.history.pinned:
+        declared = self.dynamic is True and source.root.kind == "arg"
+        dynamic = declared or (self.dynamic is None and place in self.history.moving)
+        if not dynamic or not SMALLEST <= value <= _LARGEST or place in self.history.pinned:
+            return None
+        if self.integers.setdefault(place[0], source) is not source:  # another object's of that name: two enum members are both `colour`
             return None
         return self.symbol(place, value, 0, _LARGEST)
 

@@ -15,7 +15,7 @@ class RelationsClosed(DovetailError):
 
 
 class Pin(NamedTuple):
-    """A size that was needed as a plain int: its text, its value, the user's line, and the symbols in it."""
+    """A size that was needed as a plain int: its text, its value, the user's operation and line, and the symbols in it."""
 
     text: str
     value: int

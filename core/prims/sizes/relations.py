@@ -25,6 +25,7 @@ class Relations:
 
     Args:
         locate: returns the line of the user's program that runs, for messages.
+        operation: returns the name of the operation that it calls, or None.
 
     Attributes:
         atoms: symbols and quotients, by number; all are at least 0.
@@ -36,8 +37,8 @@ class Relations:
         memo: results of earlier operations and questions.
     """
 
-    def __init__(self, locate: Callable[[], str | None] = lambda: None):
-        self.locate = locate
+    def __init__(self, locate: Callable[[], str | None] = lambda: None, operation: Callable[[], str | None] = lambda: None):
+        self.locate, self.operation = locate, operation
         self.atoms: list[Atom] = []
         self.forms: dict[frozenset, Form] = {}
         self.equal: dict[int, Terms] = {}
@@ -50,7 +51,7 @@ class Relations:
         self._rounded: dict[str, Size] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"locate": _nowhere, "memo": {}, "closed": True}
+        return self.__dict__ | {"locate": _nowhere, "operation": _nowhere, "memo": {}, "closed": True}
 
     # sizes
 
@@ -367,7 +368,8 @@ class Relations:
             raise RelationsClosed(f"the value of the size {size} is needed, and the program was compiled for any; compile with dynamic=False")
         symbols = symbols_in(size)
         operands = {operand: None for atom in symbols if atom.real is not None for operand in symbols_in(atom.real)}
-        self.pins.append(Pin(size.text(), size.hint, self.locate(), (*symbols, *operands)))
+        where = " at ".join(filter(None, (self.operation(), self.locate())))
+        self.pins.append(Pin(size.text(), size.hint, where or None, (*symbols, *operands)))
         self.is_zero(size - size.hint)
         for operand in operands:
             self.is_zero(self.value_of(operand) - operand.hint)

@@ -89,11 +89,12 @@ class Size:
     the size is what it is in this call.  An int subclass would let C code read the hint unseen.
     """
 
-    __slots__ = ("_created", "_terms", "_text", "_version", "hint", "relations")
+    __slots__ = ("_created", "_symbols", "_terms", "_text", "_version", "hint", "relations")
 
     def __init__(self, relations: Relations, terms: Terms):
         self.relations, self._created, self._terms, self._version = relations, terms, terms, relations.version
         self._text: tuple[int, str] | None = None
+        self._symbols: tuple[int, tuple[Atom, ...]] | None = None
         atoms = relations.atoms
         self.hint: int = sum([c * math.prod([atoms[i].hint for i in monomial]) for monomial, c in terms.items()])
 
@@ -128,6 +129,13 @@ class Size:
             for part in atom.parts or ():
                 if type(part) is Size:
                     yield from part.atoms()
+
+    def symbols(self) -> tuple[Atom, ...]:
+        """Return the atoms that are symbols."""
+        terms = self.terms  # which brings the version up to date
+        if self._symbols is None or self._symbols[0] != self._version:
+            self._symbols = self._version, tuple([atom for atom in self.atoms() if atom.parts is None])
+        return self._symbols[1] if terms else ()
 
     # text
 
@@ -355,7 +363,7 @@ def symbols_in(tree: Any) -> dict[Atom, None]:
     if type(tree) is Real:
         tree = tree.operands
     if type(tree) is Size:
-        return dict.fromkeys([atom for atom in tree.atoms() if atom.parts is None])
+        return dict.fromkeys(tree.symbols())
     if type(tree) is slice:
         tree = (tree.start, tree.stop, tree.step)
     atoms: dict[Atom, None] = {}

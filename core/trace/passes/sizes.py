@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dovetail.prims.sizes import Atom, is_symbol, symbols_in
+from dovetail.prims.sizes import Atom, Size, is_symbol, symbols_in
 from dovetail.trace.ir import Trace
 from dovetail.trace.proxies import TensorProxy, proxies
 
@@ -57,5 +57,5 @@ def operands_first(atoms: Iterable[Atom]) -> dict[Atom, None]:
 
 def shown_symbols(tensors: Iterable[Any]) -> set[Atom]:
     """Return the symbols that are the size of a dimension of a tensor."""
-    sizes = [n for p in tensors if isinstance(p, TensorProxy) for n in p.spec.shape]
-    return {atom for n in sizes for atom in symbols_in(n) if is_symbol(n, atom)}
+    sizes = [n for p in tensors if isinstance(p, TensorProxy) for n in p.spec.shape if type(n) is Size]
+    return {atom for n in sizes for atom in n.symbols() if is_symbol(n, atom)}

@@ -1,0 +1,76 @@
+"""Scenario 28: ints that a function reads from outside, as counters of modules, become symbols."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import warnings
+
+import torch
+from torch import nn
+
+import dovetail
+
+
+class Counting(nn.Module):
+    """Counts its calls in an attribute, and the rows it has got in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls, self.facts = nn.Linear(4, 3), 0, {"rows": 2}
+
+    def forward(self, x):
+        self.calls += 1
+        self.facts["rows"] += len(x)
+        decay = max(0.5, 1 - 0.01 * self.calls)
+        return self.linear(x) * decay / self.facts["rows"], self.calls
+
+
+def test_28_counters_that_a_module_advances_are_symbols():
+    torch.manual_seed(0)
+    module = Counting()
+    eager, compiled = copy.deepcopy(module), dovetail.jit(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(12):
+            x = torch.randn(5, 4)
+            result, expected = compiled(x), eager(x)
+            torch.testing.assert_close(result, expected)
+            assert (module.calls, module.facts, type(result[1])) == (eager.calls, eager.facts, int)
+    assert compiled.cache_info().programs <= 4
+
+
+COUNT = 1
+
+
+def test_28_counters_in_globals_and_closures_are_symbols():
+    n = 1
+
+    def fn(x):
+        global COUNT
+        nonlocal n
+        COUNT, n = COUNT + 1, n + 2
+        return x[:COUNT] * n
+
+    compiled = dovetail.jit(fn)
+    for i in range(2, 9):
+        x = torch.randn(20)
+        torch.testing.assert_close(compiled(x), x[:i] * (2 * i - 1))
+        assert (COUNT, n) == (i, 2 * i - 1)
+    assert compiled.cache_info().programs <= 3
+
+
+class Bits(enum.Flag):
+    FIRST, SECOND, THIRD = 1, 2, 4
+
+
+def test_28_numbers_of_several_objects_of_one_class_are_not_taken_for_each_other():
+    state = {"flag": Bits.FIRST}
+
+    def fn(x):
+        return x * (state["flag"] | Bits.FIRST).value
+
+    compiled, x = dovetail.jit(fn), torch.randn(3)
+    for flag in (*Bits, Bits.FIRST | Bits.SECOND, Bits.SECOND | Bits.THIRD, *Bits):
+        state["flag"] = flag
+        torch.testing.assert_close(compiled(x), fn(x))
