@@ -20,7 +20,7 @@ from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Trac
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
-from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies, know_functional
+from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies, know_imported
 from dovetail.torch_internals import torch_function
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.source_location import INTERPRETERS
@@ -39,7 +39,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
         acquired = array_frontend().acquire(_interpret, fn, args, kwargs)
         if acquired is not None:
             return acquired
-    know_functional()
+    know_imported()
     choices = ArrayChoices(session is None, arrays_in(args, kwargs) if session is None else {})
     is_compiling = True
     while True:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial, partialmethod
+import weakref
+from collections.abc import Callable
+from functools import lru_cache, partial, partialmethod, wraps
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -24,6 +26,23 @@ def lookup(cls: type, name: str) -> Any:
         if value is not NULL:
             return value
     return NULL
+
+
+def per_class(function: Callable) -> Callable:
+    """Cache a function of a class, and of hashable arguments after it; the cache keeps no class alive."""
+    results: dict[int, tuple[weakref.ref, dict[tuple, Any]]] = {}
+
+    @wraps(function)
+    def cached(kind: type, *args: Any) -> Any:
+        known = results.get(id(kind))
+        if known is None:
+            key = id(kind)
+            known = results[key] = weakref.ref(kind, lambda _: results.pop(key, None)), {}
+        if args not in known[1]:
+            known[1][args] = function(kind, *args)
+        return known[1][args]
+
+    return cached
 
 
 def is_in_python(raw: Any) -> bool:

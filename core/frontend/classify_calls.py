@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any
 
 import torch
 from torch import overrides
 
+from dovetail.frontend.class_lookup import per_class
 from dovetail.langs.torch import FACTORIES, REFUSED, TABLE
 from dovetail.prims import Symbol
 from dovetail.torch_internals import TENSOR_BASE, OpOverload, OpOverloadPacket
@@ -23,19 +23,19 @@ _INTERPRETED = (f"{OURS}gradients.py",)  # of this package, but written in terms
 OVERRIDE_CHECKS = frozenset({overrides.has_torch_function, overrides.has_torch_function_unary, overrides.has_torch_function_variadic})
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def is_tensor_class(kind: type) -> bool:
     """Return whether instances of a class are tensors, real or traced, or numbers that the program computes, symbolic sizes among them."""
     return any(base is torch.Tensor or base is Proxy or base is torch.SymInt for base in kind.__mro__)
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def is_module_class(kind: type) -> bool:
     """Return whether instances of a class are torch's modules; `isinstance` would read `__class__` of the instance."""
     return any(base is torch.nn.Module for base in kind.__mro__)
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def is_symbol_class(kind: type) -> bool:
     """Return whether instances of a class are operations that a trace records."""
     return any(base is Symbol for base in kind.__mro__)

@@ -27,6 +27,7 @@ from dovetail.langs.torch import (
     dtype_of,
     not_traced,
     opaque,
+    size_of,
     spec_of,
     traceable,
     write_out,
@@ -50,9 +51,11 @@ class TorchEnvironment(Environment):
         self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
         self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
         self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
+        self.finished = False  # whether the program is traced: what is traced now, as a backward, runs later
         self.enters_inference = False  # whether the program has entered or left inference mode
         self.float = torch.get_default_dtype()  # at the start
         self.examples: set[Proxy] = set()  # values of one example of a batch: outside of the function that vmap was applied to they do not exist
+        self.parted: set[Proxy] = set()  # other names of memory that `p.data = value` has given away
 
     def check_escapes(self, values: Iterable[Proxy]) -> None:
         """Refuse a program that uses a value of one example of a batch outside of the function that vmap was applied to."""
@@ -60,6 +63,14 @@ class TorchEnvironment(Environment):
             raise Unsupported(
                 f'{escaped.name}: "{escaped.spec}" is used outside of the function that torch.func.vmap was applied to: it is the value of one '
                 f"example; return it from the function\n  called at {user_line()}"
+            )
+
+    def check_parted(self, value: Any) -> None:
+        """Refuse a program that uses memory under another name after `p.data = value`."""
+        if self.parted and is_proxy(value) and value in self.parted:
+            raise Unsupported(
+                f'{value.name}: "{value.spec}" shared memory with a tensor whose .data the program has set since, and is used again; use it, '
+                f"or a clone made before\n  called at {user_line()}"
             )
 
     def grad_enabled(self) -> bool:
@@ -100,6 +111,20 @@ class TorchEnvironment(Environment):
         """Record torch calls of the user's code while open."""
         with torch_function(), RecordingMode():
             yield
+
+    @property
+    def pending_writes(self) -> int:
+        """How many writes to something outside wait for the end of the call."""
+        return 0
+
+    @contextmanager
+    def differentiating(self) -> Iterator[None]:
+        """Open around a backward of the user's while it is traced."""
+        yield
+
+    def check_backward(self) -> Callable[[], None] | None:
+        """Return a function that raises where backwards of the user's would read other data than when they were traced; None where they read none."""
+        return None
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Return function(*args, **kwargs), for a function of the user's that this package calls."""
@@ -145,14 +170,14 @@ class TorchEnvironment(Environment):
 
 
 def lift_leaf(x: Any, trace: Trace) -> Any:
-    """Return the proxy of a real tensor, the Python number of a NumPy scalar, anything else unchanged."""
+    """Return the proxy of a real tensor, the Python number of a NumPy scalar, a symbolic size as such, anything else unchanged."""
     if isinstance(x, Proxy):
         return x
     if isinstance(x, torch.Tensor):
         return constant(x, trace)
     if type(x).__module__ == "numpy" and hasattr(x, "item") and getattr(x, "ndim", 1) == 0:
         return x.item()
-    return x
+    return size_of(x)
 
 
 def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dovetail import prims
 from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.frontend.arrays.detection import has_arrays
@@ -18,16 +19,21 @@ from dovetail.frontend.environment import AUTOCAST, Acquired, RecordingMode, Tor
 from dovetail.frontend.guards.arguments import ArgumentGuards
 from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.prologue import prologue
+from dovetail.frontend.guards.source import Sources
+from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
     LANGUAGE,
+    SymbolicInt,
     check_copied_views,
     check_copies,
-    know_functional,
+    know_imported,
     spec_of,
+    symint,
     traceable,
     world,
 )
+from dovetail.prims.sizes import Atom
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, is_proxy, leaves, recording
 
@@ -42,27 +48,32 @@ _SETTINGS = {  # of torch, each with its name in `read`; those without one are g
 _LANGUAGES = {"torch": "dovetail.langs.torch", "numpy": "dovetail.langs.numpy"}  # imported when first named: the package runs without NumPy
 
 
-def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: None = None, *, language: Language = LANGUAGE) -> Acquired:
+def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None = None, *, language: Language = LANGUAGE) -> Acquired:
     """Run `fn` on proxies for the tensors in its arguments, and for its parameters and buffers where it is a module.
 
-    Inputs: the module's tensors, each once, then those of the arguments, each once.  All sizes are ints: `sizes` is for the other front end.
+    Inputs: the module's tensors, each once, then those of the arguments, each once.  With `sizes`, those of tensors and ints that are arguments
+    themselves may be symbols, as `torch.SymInt`: for functions that do not look at types, such as graphs.
     """
     arguments, tree = trees.flatten((args, kwargs))
     arguments = [language.foreign(x) for x in arguments] if language.foreign is not None else arguments
-    know_functional()
+    know_imported()
     environment = TorchEnvironment(language)
     trace = Trace(language=language, environment=environment)
-    inputs = _Inputs(trace)
+    inputs = _Inputs(trace, sizes)
     with compiling(), refuse_seeding(), recording(trace):
         began = time.perf_counter()
         with inputs.of_module(fn), record_torch_calls(), custom_backwards():
-            traced = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in arguments]
+            if sizes is not None and len(arguments) == len(args):
+                traced = [inputs.argument(x, i) for i, x in enumerate(args)]
+            else:
+                traced = [inputs.proxy(x) if isinstance(x, torch.Tensor) else x for x in arguments]
             nest = tree.build(traced)
             result = fn(*nest[0], **nest[1])
             _refuse_changes(nest, traced, tree)
         outputs, out = trees.flatten(result)
         outputs = [lift_leaf(x, trace) if isinstance(x, torch.Tensor) else x for x in outputs]
-        plain = is_plain(result)
+        outputs = [prims.integer(value=x.size) if type(x) is SymbolicInt else x for x in outputs]
+        plain = is_plain(out.build(outputs))
         trace.outputs = out.build(outputs) if plain else tuple(outputs)
         check_copies(trace)
         check_copied_views(trace)
@@ -83,7 +94,7 @@ class _Native(Acquired):
         """Guard the arguments, the state of a module, and the global settings of torch that the program read."""
         if has_arrays(self.fn, self.args, self.kwargs):
             raise Unsupported('functions of NumPy arrays are not traced natively; compile them with interpretation="bytecode", the default')
-        guards, read = ArgumentGuards(self.inputs.proxies), self.trace.environment.read
+        guards, read = ArgumentGuards(self.inputs.proxies, self.inputs.layouts, self.inputs.ints), self.trace.environment.read
         for setting, name in _SETTINGS.items():
             if not name or name in read:
                 guards.add("equal", guards.sources.setting(setting), setting())
@@ -94,7 +105,7 @@ class _Native(Acquired):
         real = dict(zip(self.trace.inputs, self.tensors, strict=True))
         if written and memory_overlap(tuple([real[p] for p in written]), (), tuple(guards.buffers.values())):
             raise Unsupported("the function writes into a tensor that shares memory with an array in its arguments; pass a copy of one of them")
-        more = {"distinct": list(guards.of_arguments), "buffers": list(guards.buffers)}
+        more = {"distinct": list(guards.of_arguments), "buffers": list(guards.buffers), "sizes": self.inputs.sizes}
         return prologue(guards.guards, tensors, (), self.trace, written=written, run=run, **more)
 
 
@@ -119,10 +130,12 @@ def language_named(name: str) -> Language:
 
 
 class _Inputs:
-    """The inputs of a trace: one proxy for each distinct tensor."""
+    """The inputs of a trace: one proxy for each distinct tensor, and for each int that is a symbol."""
 
-    def __init__(self, trace: Trace):
-        self.trace = trace
+    def __init__(self, trace: Trace, sizes: SymbolicSizes | None = None):
+        self.trace, self.sizes, self.sources = trace, sizes, Sources()
+        self.layouts: dict[Proxy, dict[str, Any]] = {}  # shapes and strides with symbols
+        self.ints: dict[int, Atom] = {}  # the positions of arguments that are symbols
         self.tensors: list[torch.Tensor] = []
         self.proxies: dict[int, Proxy] = {}
 
@@ -132,6 +145,27 @@ class _Inputs:
             self.proxies[id(x)] = p = self.trace.tensor(spec_of(traceable(x)))
             self.trace.inputs.append(p)
             self.tensors.append(x)
+        return self.proxies[id(x)]
+
+    def argument(self, x: Any, position: int) -> Any:
+        """Return what stands for an argument, with symbols for its sizes."""
+        source = self.sources.item(self.sources.arg("args"), position)
+        if type(x) is int and (size := self.sizes.integer(x, source)) is not None:
+            self.trace.relations = self.sizes.relations
+            self.ints[position] = atom = self.sizes.places[repr(source), None]
+            self.trace.inputs.append(atom.proxy)
+            self.tensors.append(x)
+            return symint(size)
+        if not isinstance(x, torch.Tensor):
+            return x
+        if id(x) not in self.proxies:
+            spec, symbols, strides = self.sizes.spec(spec_of(traceable(x)), x, source)
+            self.proxies[id(x)] = p = self.trace.tensor(spec)
+            self.trace.inputs.append(p)
+            self.tensors.append(x)
+            if symbols:
+                self.trace.relations, self.sizes.of_tensor[p] = self.sizes.relations, symbols
+                self.layouts[p] = {"shape": spec.shape, "strides": strides}
         return self.proxies[id(x)]
 
     @contextmanager

@@ -3,8 +3,9 @@
     python tests/interpreter/generated.py [--programs 5000] [--seed 0] [--table docs/c_code.md] [--only TEXT] [--unseen]
 
 A row of generated_calls.txt names a callable and an expression over `v`, a value of some kind.  A program takes one row, three values of its
-kind, a nest of containers that `v` lies in, and a way by which it reaches the program: as an argument, a global, an attribute, a variable of a
-closure, or changed in place.  A result may be eager's or a refusal, never another value.  The table counts both for each callable.
+kind, a nest of containers that `v` lies in, and a way by which it reaches the program: as an argument, a global, an attribute, a default,
+through a descriptor, behind a star, changed in place, ...  A result may be eager's or a refusal, never another value.  The table counts both
+for each callable.
 """
 
 from __future__ import annotations
@@ -44,7 +45,30 @@ NESTS = {  # how `v` is put into containers, and how it is taken out
     "partial": ("functools.partial(same, {v})", "{a}()"),
 }
 CALLS = (0, 1, 1, 2, 0)  # which value each call gets: a number that changes is a symbol of the second program, which the third value meets
-WAYS = ("argument", "keyword", "global", "attribute", "closure", "in place", "class")
+PLACES = {  # way by which a value reaches a program: where the program reads it, and how it is put there
+    "argument": ("a", ""),
+    "keyword": ("a", ""),
+    "in place": ("a", ""),
+    "closure": ("a", "put(now)"),
+    "global": ("a", "a = now"),
+    "attribute": ("box.a", "box.a = now"),
+    "class": ("Box.a", "Box.a = now"),
+    "metaclass": ("Typed.a", "Typed.held = now"),
+    "property": ("box.of_property", "box.held = now"),
+    "descriptor": ("box.of_descriptor", "box.held = now"),
+    "function": ("same.a", "same.a = now"),
+    "default": ("a", "take.__defaults__ = (now,)"),
+    "default by name": ("a", "take.__kwdefaults__ = {'a': now}"),
+    "star": ("take(*pair)", "pair = (now, 1)"),
+    "mapping": ("take(**named)", "named = {'a': now}"),
+    "chain": ("chain['k']", "chain.maps[1]['k'] = now"),
+    "proxy": ("proxy['k']", "behind['k'] = now"),
+    "weak": ("weak().a", "box.a = now"),
+    "context": ("variable.get()", "variable.set(now)"),
+    "pattern": ("matched_first(box)", "box.a = now"),
+    "cached": ("box.of_cached", "vars(box).pop('of_cached', None); box.held = now"),
+}
+TAKES = {"default": "a=None", "default by name": "*, a=None", "star": "a, *rest", "mapping": "a=None, **rest"}
 
 
 class Program(NamedTuple):
@@ -96,14 +120,16 @@ def _program(row: tuple[str, str, str], drawn: random.Random, plain: bool) -> Pr
     for _ in range(depth):
         inner, outer = NESTS[drawn.choice(list(NESTS))]
         put, take = inner.replace("{v}", put), take.replace("{a}", outer) if take != "{a}" else outer
-    way = "argument" if plain else drawn.choice(WAYS)
+    way = "argument" if plain else drawn.choice(list(PLACES))
     whole = depth and drawn.random() < 0.2 and name in rows().WHOLE
     value = "{a}" if whole else take
     text = f"{name}: {expression} | {kind} {before} -> {after} -> {third} | {put} | {way}{' | whole' if whole else ''}"
-    places = {"argument": "a", "keyword": "a", "in place": "a", "global": "a", "attribute": "box.a", "closure": "a", "class": "Box.a"}
+    place, put_there = PLACES[way]
     arguments = {"argument": "t, a", "in place": "t, a", "keyword": "t, *, a"}.get(way, "t")
     call = {"argument": "f(t, now)", "in place": "f(t, now)", "keyword": "f(t, a=now)"}.get(way, "f(t)")
-    body = f"def f({arguments}):\n    v = {value.replace('{a}', places[way])}\n    return t, {expression}\n"
+    body = f"def f({arguments}):\n    v = {value.replace('{a}', place)}\n    return t, {expression}\n"
+    if way in TAKES:
+        body = f"def take({TAKES[way]}): return a\n" + (body if place != "a" else body.replace("    v = ", "    a = take()\n    v = "))
     if way == "closure":
         body = (
             "def make(a):\n    def f(t):\n"
@@ -111,11 +137,11 @@ def _program(row: tuple[str, str, str], drawn: random.Random, plain: bool) -> Pr
             "    def put(new):\n        nonlocal a\n        a = new\n    return f, put\n"
             "f, put = make(None)\n"
         )
-    change = {"global": "    global a\n    a = now\n", "attribute": "    box.a = now\n", "closure": "    put(now)\n", "class": "    Box.a = now\n"}
+    change = f"    global a, pair, named\n    {put_there}\n" if put_there else ""
     values = ", ".join([put.replace("{v}", value) for value in (before, after, third)])
     held = "held = None\n" if way == "in place" else ""
     replace = "    global held\n    now = held = changed(held, now)\n" if way == "in place" else ""
-    source = f"{body}{held}def call(f, i):\n    t, now = T, ({values})[i]\n{replace}{change.get(way, '')}    return {call}\n"
+    source = f"{body}{held}def call(f, i):\n    t, now = T, ({values})[i]\n{replace}{change}    return {call}\n"
     return Program(name, source, text)
 
 

@@ -9,7 +9,8 @@ import types
 from pathlib import Path
 
 CLASSES = """
-import array, bisect, cmath, collections, contextlib, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq, itertools, json, math
+import array, bisect, cmath, collections, contextlib, contextvars, copy
+import dataclasses, datetime, decimal, enum, fractions, functools, heapq, itertools, json, math
 import operator, os, pathlib, pickle, random, re, statistics, string, struct, textwrap, types, typing, weakref
 import numpy as np
 import torch
@@ -25,8 +26,28 @@ class Slots:
     def __init__(self, value): self.value = value
 class Items(list): pass
 class Table(dict): pass
-class Box: pass
+class Reading:
+    def __get__(self, owner, cls): return owner.held
+class Box:
+    @property
+    def of_property(self): return self.held
+    of_descriptor = Reading()
+    @functools.cached_property
+    def of_cached(self): return self.held
+    __match_args__ = ("a",)
+class Meta(type):
+    @property
+    def a(cls): return cls.held
+class Typed(metaclass=Meta): pass
 box = Box()
+weak = weakref.ref(box)
+behind = {}
+proxy = types.MappingProxyType(behind)
+chain = collections.ChainMap({}, {})
+variable = contextvars.ContextVar("variable")
+def matched_first(o):
+    match o:
+        case Box(first): return first
 def same(x): return x
 def changed(held, now):
     if type(held) is type(now) and isinstance(now, (list, collections.deque)):

@@ -301,4 +301,84 @@ class C(A): pass
 c, d = C(), C()
 def f(t): return t * (1.0 if c == d else 7.0) + (1.0 if c in [d] else 3.0)
 -- C.__bases__ = (B,)
+== a base is replaced, and isinstance asks
+class A: pass
+class B: pass
+class C(A): pass
+c = C()
+def f(t): return t * (1.0 if isinstance(c, A) else 7.0) * (1.0 if issubclass(C, A) else 3.0)
+-- C.__bases__ = (B,)
+== a base is replaced, and `except` asks
+class A(Exception): pass
+class B(Exception): pass
+class C(A): pass
+def f(t):
+    try: raise C
+    except A: return t
+    except Exception: return t * 2
+-- C.__bases__ = (B,)
+== an attribute of a class becomes a descriptor
+class D: k = 2.0
+class C: p = D()
+c = C()
+def f(t): return t * c.p.k
+-- D.__get__ = lambda self, owner, cls: torch.nn.Module if owner is None else types.SimpleNamespace(k=5.0)
+== a descriptor comes before the instance
+class D:
+    def __get__(self, owner, cls): return 2.0
+class C: p = D()
+c = C()
+c.__dict__["p"] = 5.0
+def f(t): return t * c.p
+-- D.__set__ = lambda self, owner, value: None
+== an abstract class gets its methods
+class A(abc.ABC):
+    @abc.abstractmethod
+    def m(self): ...
+class B(A):
+    def m(self): return 2.0
+    @abc.abstractmethod
+    def n(self): ...
+def f(t):
+    try: return t * B().m()
+    except TypeError: return t
+-- B.n = lambda self: 1; abc.update_abstractmethods(B)
+== what a property of a derived class reads
+class P(property): pass
+k = [2.0]
+class C:
+    @P
+    def p(self): return lambda: k[0]
+c = C()
+def f(t): return t * c.p()
+-- k[0] = 5.0
+== what class methods around other callables read
+k = 2.0
+class G:
+    def __call__(self, cls, t): return t * k
+class M(classmethod): pass
+class S(staticmethod): pass
+class C:
+    a = classmethod(G())
+    b = classmethod(functools.partial(lambda n, cls, t: t * n * k, 3.0))
+    c = M(lambda cls, t: t * k)
+    d = S(lambda t: t + k)
+def f(t): return C.a(t) + C().a(t) + C.b(t) + C().b(t) + C.c(t) + C().c(t) + C.d(t) + C().d(t)
+-- k = 5.0
+== what a class reads that is called by an alias of it
+class Box:
+    k = 2.0
+    __class_getitem__ = classmethod(types.GenericAlias)
+    def __init__(self, v): self.v = v * self.k
+alias = Box[int]
+def f(t): return t * alias(3.0).v * Box[str](1.0).v * len(alias(1.0).__orig_class__.__args__)
+-- Box.k = 5.0
+== a metaclass finds attributes in Python
+k = 2.0
+class M(type):
+    def __getattribute__(cls, name): return k if name == "q" else super().__getattribute__(name)
+class C(metaclass=M):
+    q, r = 100.0, 3.0
+def f(t): return t * C.q * C.r
+-- k = 5.0
 """

@@ -1,4 +1,4 @@
-"""Programs of `stale_programs` about immutable values of classes in C, and about slots that are empty."""
+"""Programs of `stale_programs` about immutable values of classes in C, empty slots and cells, defaults, and tuples that C code reads."""
 
 from __future__ import annotations
 
@@ -155,4 +155,110 @@ def f(t):
     except AttributeError:
         return t
 -- o.a = 5.0
+== a tuple is spread into arguments
+ks = (2.0, 3.0)
+def scaled(t, k, *more): return t * k * (1 + len(more))
+def one(k, *more): return k * (1 + len(more))
+def f(t): return t * one(*ks) + scaled(t, *ks)
+-- ks = (5.0, 3.0, 4.0)
+== a tuple is spread into arguments of a torch function
+order = (0, 1)
+def f(t): return t.permute(*order)
+-- order = (1, 0)
+== a tuple of exceptions
+caught = (KeyError, ValueError)
+def f(t):
+    try: return t * {}["k"]
+    except caught: return t * 2
+    except Exception: return t * 3
+-- caught = (IndexError,)
+== a tuple of exceptions behind a star
+caught = (KeyError,)
+def f(t):
+    with contextlib.suppress(*caught):
+        t = t * 2
+        with contextlib.suppress(Exception):
+            with contextlib.suppress(*caught):
+                t = t * {}["k"]
+            t = t * 3
+    return t
+-- caught = (ValueError,)
+== the names of a class pattern
+class Point:
+    __match_args__ = ("x", "y")
+    x, y = 2.0, 3.0
+point = Point()
+def f(t):
+    match point:
+        case Point(a, b): return t * a + b
+-- Point.__match_args__ = ("y", "x")
+== an empty cell is filled
+def made():
+    k = 2.0
+    def f(t):
+        try: return t * k
+        except NameError: return t
+    def fill(value):
+        nonlocal k
+        k = value
+    del k
+    return f, fill
+f, fill = made()
+-- fill(5.0)
+== code that eval runs
+code = compile("k * 2", "<code>", "eval")
+def f(t): return t * eval(code, {"k": 3.0})
+-- code = compile("k * 5", "<code>", "eval")
+== a keyword-only parameter gets a default
+def scaled(t, *, k): return t * k
+def f(t):
+    try: return scaled(t)
+    except TypeError: return t
+-- scaled.__kwdefaults__ = {"k": 5.0}
+== a parameter gets a default
+def scaled(t, k): return t * k
+def f(t):
+    try: return scaled(t)
+    except TypeError: return t
+-- scaled.__defaults__ = (5.0,)
+== a parameter loses its default
+def scaled(t, k=2.0, *, n=3.0): return t * k * n
+def f(t):
+    try: return scaled(t)
+    except TypeError: return t
+-- scaled.__defaults__ = None
+== a keyword-only parameter loses its default
+def scaled(t, k=2.0, *, n=3.0): return t * k * n
+def f(t):
+    try: return scaled(t)
+    except TypeError: return t
+-- scaled.__kwdefaults__ = None
+== an attribute whose name is text of a subclass
+CLASSES
+o = types.SimpleNamespace(a=2.0, b=3.0)
+name = Text("a")
+def f(t): return t * getattr(o, name) * (2 if hasattr(o, name) else 3)
+-- o.a = 5.0
+== the name of an attribute is a member of a string enumeration
+CLASSES
+o = types.SimpleNamespace(a=2.0, b=3.0)
+m = Mode.A
+def f(t): return t * getattr(o, m)
+-- m = Mode.B
+== text of a partial, of which an argument is written out by a partial method
+class O:
+    def __init__(self, n): self.n = n
+    def spelled(self): return "r" * self.n
+    __repr__ = functools.partialmethod(spelled)
+p = functools.partial(abs, O(2))
+def f(t): return t * len("%s" % p)
+-- p.args[0].n = 7
+== functions of one code object see globals of their own
+code = compile("def g(t): return t * k", "<code>", "exec")
+spaces = [{"k": 2.0}, {"k": 5.0}]
+for space in spaces: exec(code, space)
+n = 0
+def f(t, g): return g(t)
+def args(i): return torch.ones(3), spaces[n]["g"]
+-- n = 1
 """

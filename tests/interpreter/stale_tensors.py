@@ -176,4 +176,9 @@ def args(i): return ({"a": [torch.ones(4)], "k": (2.0, 3.0)[i]},)
 def f(t, k): return t * k
 def args(i): return torch.ones(4).long(), (2, 2.0)[i]
 -- pass
+== an argument becomes an inference tensor
+def f(t): return t * (2 if t.is_inference() else 3)
+def args(i):
+    with torch.inference_mode(i == 1): return (torch.ones(4),)
+-- pass
 """

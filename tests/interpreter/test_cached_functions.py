@@ -148,6 +148,26 @@ def list_that_grows_before(jit):
     yield compiled(X)
 
 
+def value_that_is_held_before_the_program_writes(jit):
+    scale = {"factor": 1.0}
+
+    @functools.cache
+    def scaled(n):
+        return n * scale["factor"]
+
+    def program(x):
+        scale["factor"] += 1
+        return x * scaled(3)
+
+    compiled = jit(program)
+    scaled(3)
+    yield compiled(X)
+    yield compiled(X)
+    scaled.cache_clear()
+    yield compiled(X)
+    yield compiled(X)
+
+
 def write_that_a_cached_function_does_not_read(jit):
     steps, factor = [], [2.0]
 
@@ -179,6 +199,7 @@ def write_that_a_cached_function_does_not_read(jit):
         function_created_inside,
         value_that_the_program_writes_before,
         list_that_grows_before,
+        value_that_is_held_before_the_program_writes,
         write_that_a_cached_function_does_not_read,
     ],
 )
@@ -194,3 +215,20 @@ def test_clearing_a_cache_inside_is_refused():
 
     with pytest.raises(Unsupported, match=r"cache_clear\(\) is not supported.*call it outside the compiled function"):
         dovetail.jit(program)(X)
+
+
+@pytest.mark.parametrize("arguments", [(3,), (), ("a",), (2.0,), (1, 2)])
+@pytest.mark.parametrize("maxsize", [None, 4])
+def test_what_a_cache_holds_is_compiled_behind_a_write(maxsize, arguments):
+    steps = []
+    look = functools.lru_cache(maxsize)(lambda *n: len(steps))
+
+    def program(x):
+        steps.append(1)
+        return x + look(*arguments)
+
+    look(*arguments)
+    compiled = dovetail.jit(program)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(X), X)
+    assert (compiled.cache_info().programs, len(steps)) == (1, 3)

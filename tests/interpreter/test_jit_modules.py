@@ -263,3 +263,71 @@ def test_a_class_that_a_library_derives_is_that_of_the_original():
     torch.nn.utils.parametrize.register_parametrization(compiled, "weight", Doubled())
     assert torch.nn.utils.parametrize.is_parametrized(module)
     torch.testing.assert_close(compiled(x), module(x))
+
+
+class Weighing(nn.Module):
+    """Has buffers of class nn.Buffer, one of them not kept in its state."""
+
+    def __init__(self, n):
+        super().__init__()
+        weights = torch.ones(n)
+        weights[-1] = 0.5
+        self.weights, self.offset = nn.Buffer(weights), nn.Buffer(torch.zeros(n), persistent=False)
+
+    def forward(self, x):
+        return x * self.weights + self.offset
+
+
+def test_buffers_of_class_buffer_may_be_created_inside():
+    def fn(x):
+        module = Weighing(x.shape[-1])
+        return module(x), [name for name, _ in module.named_buffers()], list(module.state_dict())
+
+    x = torch.randn(3, 4)
+    result, expected = dovetail.jit(fn)(x), fn(x)
+    torch.testing.assert_close(result[0], expected[0])
+    assert result[1:] == expected[1:] == (["weights", "offset"], ["weights"])
+
+
+def test_a_buffer_of_a_module_is_an_instance_of_buffer():
+    class Asking(Weighing):
+        def forward(self, x):
+            return isinstance(self.weights, nn.Buffer), isinstance(self.weights, nn.Parameter), isinstance(x, nn.Buffer), x * self.weights
+
+    module = Asking(4)
+    assert dovetail.jit(module)(torch.randn(2, 4))[:3] == (True, False, False)
+
+
+def test_attributes_of_a_tensor_that_the_program_computes_are_set_on_the_result():
+    def fn(x):
+        y, z = x * 2, x + 1
+        y.label, y.partner, z.label = "doubled", z, "other"
+        del z.label
+        return y, hasattr(z, "label"), getattr(y.view(-1), "label", None), len(y.label)
+
+    x = torch.randn(3, 4)
+    compiled = dovetail.jit(fn)
+    for _ in range(2):
+        y, *rest = compiled(x)
+        assert (y.label, rest) == ("doubled", [False, None, 7])
+        torch.testing.assert_close(y.partner, x + 1)
+
+
+def test_lazy_modules_are_compiled_once_their_parameters_have_shapes():
+    def make() -> nn.Module:
+        return nn.Sequential(nn.LazyConv1d(3, 2), nn.LazyBatchNorm1d(), nn.Flatten(), nn.LazyLinear(2))
+
+    torch.manual_seed(0)
+    model, x = make(), torch.randn(2, 1, 5)
+    twin = make()
+    compiled = dovetail.jit(twin)
+    for _ in range(3):
+        for parameters, module in ((model.parameters(), model), (twin.parameters(), compiled)):
+            torch.manual_seed(1)
+            module(x).square().sum().backward()
+            with torch.no_grad():
+                [p.sub_(0.1 * p.grad) for p in parameters]
+    for want, got in zip(model.state_dict().values(), twin.state_dict().values(), strict=True):
+        torch.testing.assert_close(got, want)
+    assert compiled.cache_info().misses == 1
+    assert type(twin[0]) is nn.Conv1d

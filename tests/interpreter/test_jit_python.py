@@ -312,3 +312,31 @@ def test_native_tracing_works_where_the_interpreter_does_not_know_the_bytecode(m
     with pytest.raises(Unsupported, match=r"the bytecode interpreter supports Python 3\.11 to 3\.14"):
         dovetail.jit(lambda x: x * 2)(X)
     torch.testing.assert_close(dovetail.jit(lambda x: x * 2, interpretation="native")(X), X * 2)
+
+
+class Both(tuple):
+    def __new__(cls, left, right):
+        return super().__new__(cls, (left, right))
+
+
+@pytest.mark.parametrize("kind", [Pair, Both], ids=["named tuple", "tuple with a __new__"])
+def test_arguments_of_a_tuple_class_are_no_items_to_go_through(kind):
+    compiled = dovetail.jit(lambda x: kind(x * 2, x.sum()))
+    result = compiled(X)
+    assert type(result) is kind
+    torch.testing.assert_close(tuple(result), (X * 2, X.sum()))
+    assert {line.symbol.name for line in dovetail.last_traces(compiled)[0].lines} == {"mul", "sum"}  # no line for items of x * 2
+
+
+def test_what_init_of_a_tuple_refuses_is_refused():
+    class Refusing(tuple):
+        def __init__(self, items):
+            super().__init__(items)
+
+    def fn(x):
+        try:
+            return x * len(Refusing((1, 2)))
+        except TypeError as error:
+            return x, str(error)
+
+    assert dovetail.jit(fn)(X)[1] == fn(X)[1]

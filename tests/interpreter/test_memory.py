@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import types
 import weakref
 
 import numpy as np
@@ -133,3 +134,75 @@ def test_a_refusal_inside_inference_mode_leaves_it():
     with pytest.raises(dovetail.errors.TracedValueError):
         dovetail.jit(program, decisions="error")(torch.ones(2))
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+
+
+def closes_over_an_object():
+    held = types.SimpleNamespace(weight=torch.ones(3))
+    return (lambda x: x * held.weight), held.weight
+
+
+def closes_over_a_module():
+    model = torch.nn.Linear(3, 3)
+    return (lambda x: model(x)), model.weight
+
+
+def closes_over_what_a_decision_needs():
+    weight = torch.ones(3)
+    return (lambda x: x * weight if x.sum() > 0 else x - weight), weight
+
+
+def trains_a_module():
+    model = torch.nn.Linear(3, 3)
+
+    def step(x):
+        model.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    return step, model.weight
+
+
+MAKERS = [closes_over_an_object, closes_over_a_module, closes_over_what_a_decision_needs, trains_a_module]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_what_a_dropped_compiled_function_was_compiled_from_dies(make, no_collector):
+    function, weight = make()
+    compiled = dovetail.jit(function, executors=["torch"])
+    for rows in (2, 2, 4, 5):
+        compiled(torch.ones(rows, 3))
+    alive = [weakref.ref(function), weakref.ref(weight)]
+    del compiled, function, weight
+    assert [value() for value in alive] == [None, None]
+
+
+def compiled_with_a_class():
+    class Base:
+        factor = 2.0
+
+    class Scale(Base):
+        def __call__(self, x):
+            return x * self.factor if isinstance(self, Base) else x
+
+    return dovetail.jit(Scale(), executors=["torch"]), weakref.ref(Scale)
+
+
+def test_a_class_that_a_program_saw_is_collected():
+    compiled, alive = compiled_with_a_class()
+    compiled(torch.ones(3))
+    del compiled
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_function_that_is_an_argument_is_not_kept(no_collector):
+    compiled = dovetail.jit(lambda x, function: function(x), executors=["torch"])
+    alive = []
+    for _ in range(3):
+        function = lambda x: x * 2  # noqa: E731
+        alive.append(weakref.ref(function))
+        compiled(torch.ones(3), function)
+    del function
+    assert [value() for value in alive] == [None] * 3
+    assert len(compiled._cache.entries) == 1

@@ -10,6 +10,7 @@ import datetime
 import gc
 import io
 import itertools
+import math
 import mmap
 import operator
 import pickle
@@ -343,3 +344,26 @@ CREATING = {
 def test_c_code_that_calls_a_constructor_in_python_is_refused(name):
     with pytest.raises(Unsupported, match=rf"{name}\(\) of \w+ is C code that calls"):
         dovetail.jit(lambda x: x + len(str(CREATING[name]())))(torch.ones(1))
+
+
+class Each(map):
+    pass
+
+
+class Named(str):
+    def __hash__(self):
+        return 1
+
+
+UNSEEN = {
+    "functions of an iterator": ("derives from an iterator in C", lambda x: x + sum(Each(abs, [1, 2]))),
+    "the hash of a name": ("hashes or compares in its own way", lambda x: x + getattr(math, Named("pi"), 0)),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_c_code_that_would_call_methods_unseen_is_refused(name):
+    message, program = UNSEEN[name]
+
+    with pytest.raises(Unsupported, match=message):
+        dovetail.jit(program)(torch.zeros(1))

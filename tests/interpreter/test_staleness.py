@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import contextlib
 import contextvars
@@ -50,7 +51,7 @@ PROGRAMS = [
     *values.programs(classes.TEXT),
     *(values.programs(newest.TEXT) if sys.version_info >= (3, 14) else ()),
 ]
-LIBRARIES = (collections, contextlib, contextvars, dataclasses, enum, functools, itertools, math, operator, threading, types, weakref, torch)
+LIBRARIES = (abc, collections, contextlib, contextvars, dataclasses, enum, functools, itertools, math, operator, threading, types, weakref, torch)
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +119,7 @@ def test_no_code_of_the_program_runs_natively_while_it_is_traced():
         finally:
             sys.setprofile(None)
     seen.pop("O.__class__", None)  # which isinstance() calls, also the interpreter's own
+    seen.pop("M.__getattribute__", None)  # which reading a flag of a class calls
     for name in ("behind_cache", "O.behind_cache"):
         seen.pop(name)  # which functools.lru_cache calls where it has no result
     seen.pop("K.__hash__", None)  # which dicts call, where keys are found by hashes that may have changed
@@ -173,6 +175,18 @@ EFFECTS = {  # program with f, read and reset; how many traces four calls may ta
         "class Box: pass\nb = Box()\ndef f(t):\n    del b.v\n    return t + 1 if hasattr(b, 'v') else t\n"
         "def read():\n    had = hasattr(b, 'v')\n    b.v = 1\n    return had\ndef reset(): b.v = 1",
         1,
+    ),
+    "an attribute is deleted by a descriptor": (
+        "class D:\n    def __get__(self, owner, cls): return owner.v\n    def __delete__(self, owner): owner.v = n\n"
+        "class C: p = D()\nc, n = C(), 3.0\nc.v = 2.0\ndef f(t):\n    t = t * c.p\n    del c.p\n    return t + c.p\n"
+        "def read(): return c.v\ndef reset(): c.v = 2.0",
+        2,
+    ),
+    "attributes of a class are properties of its metaclass": (
+        "class M(type):\n    @property\n    def p(cls): return cls.v\n    @p.setter\n    def p(cls, value): cls.v = value * 2\n"
+        "    @p.deleter\n    def p(cls): cls.v += 1.0\nclass C(metaclass=M): v = 1.0\n"
+        "def f(t):\n    C.p = 2.0\n    del C.p\n    return t + C.p\ndef read(): return C.v\ndef reset(): C.v = 1.0",
+        2,
     ),
     "printed": (
         "message = []\nimport builtins\ndef f(t):\n    print('message', 3, file=out)\n    return t\nimport io\nout = io.StringIO()\n"

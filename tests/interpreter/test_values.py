@@ -35,7 +35,7 @@ ASKED = [
     *("{3: x}[n.item()]", "n.item() in TABLE", "{n.item(): x}", "{n.item()}", "{(3, n.item()): x}", "set([n.item()])"),
     *("frozenset((n.item(),))", "dict([(n.item(), x)])", "dict.fromkeys([n.item()])", "collections.Counter([n.item()])"),
     *("TABLE.get((n.item(), 1))", "{3: 1}.setdefault(n.item(), 2)", "{1, 3} - {n.item()}", "n.item() in [3]"),
-    *("max(n.item(), 2)", "min(r.item(), 1.0)", "sorted([n.item(), 2])"),
+    *("max(n.item(), 2.5)", "min(r.item(), 1)", "sorted([n.item(), 2])"),
     *("[v for v in [1, 2] if v < n.item()]", "math.sqrt(r.item())", "math.floor(r)", "math.isclose(r.item(), 2.5)"),
     *("hex(n.item())", "chr(n.item())", "json.dumps([r.item()])"),
     *("x * 0.5 ** n.item()", "all(x > 0)", "any(x[0] > 0)", "max(x[0])", "3.0 in x"),
@@ -49,6 +49,8 @@ RIGHT = [
     *("x * (n.item() + 1)", "x * -n.item()", "x * abs(r.item())", "n.item() / 4 + r.item() * 2 - 1"),
     *(
         "divmod(n.item(), 2)",
+        "max(n.item(), 2)",
+        "min(r.item(), 1.0, -r.item())",
         "x / x.norm().item()",
         "x if isinstance(n.item(), int) else -x",
         "F.pad(x, (1, 0), value=r.item())",

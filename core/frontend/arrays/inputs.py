@@ -8,6 +8,7 @@ import numpy as np
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.arrays.conversion import ArrayInput
+from dovetail.frontend.arrays.floating_errors import guard_errors
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.langs.torch import spec_of
 from dovetail.prims import Tag
@@ -35,6 +36,7 @@ class ArrayInputs:
             if (known := tracker.source(proxy)) is not source:
                 tracker.guard("same", source, known)
             return proxy
+        guard_errors(tracker)
         conversion = ArrayInput(array)
         shared = conversion.convert(array)
         proxy = recorder.inputs[id(array)] = recorder.trace.tensor(spec_of(shared))

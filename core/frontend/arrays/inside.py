@@ -18,6 +18,7 @@ import torch
 from dovetail import prims
 from dovetail.errors import Unsupported, require
 from dovetail.frontend.arrays.conversion import is_traceable
+from dovetail.frontend.arrays.floating_errors import guard_errors
 from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.arrays.recorder import call_numpy, meaning_of, python_of
 from dovetail.frontend.class_lookup import NULL
@@ -65,6 +66,7 @@ class Arrays:
 
     def __init__(self, recorder: TorchRecorder):
         self.recorder, self.inputs = recorder, ArrayInputs(recorder)
+        guard_errors(recorder.environment.tracker)
         self.by_value: dict[Proxy, tuple[np.ndarray, bytes]] = {}  # tensors made of arrays that are constants, which share memory in eager mode
 
     @contextmanager

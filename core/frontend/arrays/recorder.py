@@ -11,6 +11,7 @@ import torch
 
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.arrays.conversion import is_traceable, to_array, to_scalar
+from dovetail.frontend.arrays.floating_errors import check_region
 from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.autograd import nested_grad
 from dovetail.frontend.class_lookup import NULL
@@ -162,6 +163,7 @@ class ArrayRecorder(TorchRecorder):
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         if type(function) is FunctionType and function in _ERRSTATE:
+            check_region(args[0])
             return None  # compiled programs warn of nothing
         if type(function) is FunctionType and function.__module__ == nested_grad.__name__ and function is not nested_grad.is_tracing:
             raise Unsupported(f"functions of NumPy arrays are not differentiated; pass tensors, as torch.from_numpy(x)\n  called at {user_line()}")

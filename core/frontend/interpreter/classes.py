@@ -48,7 +48,7 @@ def resolve_bases(world: World, bases: tuple, frame: Frame | None) -> tuple:
         replacement = world.call(entries, [bases], {}, frame)
         if not isinstance(replacement, tuple):
             raise TypeError("__mro_entries__ must return a tuple")
-        resolved += replacement
+        resolved += world.tuple_items(replacement)
     return tuple(resolved)
 
 

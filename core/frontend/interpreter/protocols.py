@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 import operator
+import sys
 import threading
 import types
 import weakref
@@ -51,6 +52,11 @@ _OWN_LOOKUP = (  # classes in C that find attributes in a way of their own
     weakref.CallableProxyType,
 )
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
+_PROPERTY, _STATIC, _CLASS = (
+    property.__dict__["__get__"],
+    staticmethod.__dict__["__get__"],
+    classmethod.__dict__["__get__"],
+)  # also of derived classes
 _CONVERSIONS = {1: ("__str__", "__repr__"), 2: ("__repr__",), 3: ("__repr__",)}
 
 
@@ -132,28 +138,37 @@ class Protocols(World):
         kind = type(raw)
         if kind is FunctionType:
             return MethodType(raw, owner)
-        if kind is property and raw.fget is not None:
-            return self.call(raw.fget, [owner], {}, None)
-        if kind is staticmethod:
-            return raw.__func__
-        if kind is classmethod and type(raw.__func__) is FunctionType:
-            return MethodType(raw.__func__, cls)
         get = lookup(kind, "__get__")
         if get is NULL:
             return raw
+        if get is _PROPERTY and raw.fget is not None:
+            return self.call(raw.fget, [owner], {}, None)
+        if get is _STATIC:
+            return raw.__func__
+        if get is _CLASS and (method := self.of_class_method(raw, cls)) is not NULL:
+            return method
         if is_in_python(get):
             return self.call_function(self.method(raw, "__get__"), [raw, owner, cls], {})
         return self.native_bound(raw, owner, cls, name)
 
     def class_bound(self, raw: Any, cls: type) -> Any:
         """Return what `raw`, from the dictionary of a class, is as an attribute of `cls`; NULL where C code alone says it."""
-        if type(raw) is classmethod and type(raw.__func__) is FunctionType:
-            return MethodType(raw.__func__, cls)
-        if type(raw) is staticmethod:
+        get = lookup(type(raw), "__get__")
+        if get is _CLASS:
+            return self.of_class_method(raw, cls)
+        if get is _STATIC:
             return raw.__func__
-        if is_in_python(lookup(type(raw), "__get__")) and type(raw) is not enum.property:  # that of a member returns it always
+        if is_in_python(get) and type(raw) is not enum.property:  # that of a member returns it always
             return self.call_function(self.method(raw, "__get__"), [raw, None, cls], {})
         return NULL
+
+    def of_class_method(self, raw: classmethod, cls: type) -> Any:
+        """Return what a class method is for a class; NULL where C code alone says it.  Until Python 3.12, its function may be a descriptor."""
+        function = raw.__func__
+        get = lookup(type(function), "__get__")
+        if type(function) is FunctionType or sys.version_info >= (3, 13) or get is NULL:
+            return MethodType(function, cls)
+        return self.bound(function, cls, cls, "") if get is _PROPERTY or is_in_python(get) else NULL
 
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
         """Return `owner.name` through a descriptor in C, as a slot or a C function."""
@@ -169,9 +184,9 @@ class Protocols(World):
     def generic_store(self, owner: Any, name: str, value: Any) -> None:
         """Run object.__setattr__(owner, name, value)."""
         raw = lookup(type(owner), name)
-        if type(raw) is property and raw.fset is not None and not isinstance(owner, type):
+        if isinstance(raw, property) and lookup(type(raw), "__set__") is property.__set__ and raw.fset is not None:
             self.call(self.from_class(type(owner), name).fset, [owner, value], {}, None)
-        elif raw is not NULL and is_in_python(lookup(type(raw), "__set__")) and not isinstance(owner, type):
+        elif raw is not NULL and is_in_python(lookup(type(raw), "__set__")):
             self.call_function(self.method(raw, "__set__"), [self.from_class(type(owner), name), owner, value], {})
         else:
             self.set_native(owner, name, value)
@@ -193,8 +208,10 @@ class Protocols(World):
     def generic_delete(self, owner: Any, name: str) -> None:
         """Run object.__delattr__(owner, name)."""
         raw = lookup(type(owner), name)
-        if type(raw) is property and raw.fdel is not None and not isinstance(owner, type):
+        if isinstance(raw, property) and lookup(type(raw), "__delete__") is property.__delete__ and raw.fdel is not None:
             self.call(self.from_class(type(owner), name).fdel, [owner], {}, None)
+        elif raw is not NULL and is_in_python(lookup(type(raw), "__delete__")):
+            self.call_function(self.method(raw, "__delete__"), [self.from_class(type(owner), name), owner], {})
         else:
             self.delete_native(owner, name)
 

@@ -8,6 +8,8 @@ import sys
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from dovetail.errors import Unsupported
+from dovetail.frontend.class_lookup import is_in_python, lookup
 from dovetail.frontend.interpreter.drivers import start
 from dovetail.frontend.interpreter.frame import OPTIMIZED, Frame
 
@@ -84,14 +86,27 @@ def _evaluate(world: World, function: Any, args: list[Any], kwargs: dict[str, An
 
 
 def _getattr(world: World, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    if kwargs or not 2 <= len(args) <= 3 or type(args[1]) is not str:
+    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
         return function(*args, **kwargs)
+    owner, name = args[0], attribute_name(args[1])
     if len(args) == 2:
-        return world.load_attr(*args)
+        return world.load_attr(owner, name)
     try:
-        return world.load_attr(*args[:2])
+        return world.load_attr(owner, name)
     except AttributeError:
         return args[2]
+
+
+def attribute_name(name: str) -> str:
+    """Return the name of an attribute, of which C code takes a str of any class.
+
+    Raises Unsupported where the class hashes or compares it in Python.
+    """
+    if type(name) is str:
+        return name
+    if any([is_in_python(lookup(type(name), method)) for method in ("__hash__", "__eq__")]):
+        raise Unsupported(f"an attribute is looked up by a {type(name).__name__}, which hashes or compares in its own way; pass str(name)")
+    return str.__str__(name)
 
 
 def builtins_in(globals: dict[str, Any]) -> Any:

@@ -160,6 +160,10 @@ class World:
         """Return the items of `*value`."""
         return self.iter(value)
 
+    def tuple_items(self, value: tuple) -> tuple:
+        """Return the items of a tuple, of which C code reads all: arguments after a star, classes after `except`, names of a class pattern."""
+        return value
+
     def pairs(self, mapping: Any) -> Iterable[tuple[Any, Any]]:
         """Return the keys and values of `**mapping`."""
         if isinstance(mapping, dict) and type(mapping).__iter__ is dict.__iter__:
@@ -227,7 +231,7 @@ class World:
 
     def matches(self, error: BaseException, kinds: Any) -> bool:
         """Return whether `except kinds` catches an exception: by its class, whatever `isinstance` returns."""
-        return any(kind in type(error).__mro__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+        return any(kind in type(error).__mro__ for kind in (self.tuple_items(kinds) if isinstance(kinds, tuple) else (kinds,)))
 
     def format(self, value: Any, conversion: int, spec: str | None) -> str:
         """Return a part of an f-string: converted by str, repr or ascii where `conversion` is 1, 2 or 3, then formatted unless `spec` is None."""

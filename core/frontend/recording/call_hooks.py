@@ -42,11 +42,12 @@ from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata
 from dovetail.frontend.recording.tracked_environment import WAYS_OUT
 from dovetail.frontend.recording.value_hooks import ValueHooks
-from dovetail.langs.torch import FACTORIES, REFUSED, SymbolicInt, not_traced
+from dovetail.langs.torch import FACTORIES, REFUSED, TABLE, SymbolicInt, not_traced
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
     DEVICES,
+    FUNCTION_MODES,
     FUNCTORCH_MODULE,
     GET_STEP,
     GROUP_TENSORS,
@@ -103,6 +104,8 @@ _TENSOR_CLASS = type(torch.Tensor)
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray"})  # they take any sequence
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _MODULES = "/torch/nn/modules/"
+_FUNCTIONS = (FunctionType, MethodDescriptorType, BuiltinFunctionType)
+_OF_INFERENCE = frozenset({torch.is_inference, torch.Tensor.is_inference, TABLE[torch.is_inference]})  # of an input, which may be such a tensor
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
 _MODES = (torch.autograd.graph.saved_tensors_hooks, TorchFunctionMode, TorchDispatchMode)
@@ -165,6 +168,10 @@ class CallHooks(ValueHooks):
         kind = type(function)
         if (kind is FunctionType or kind is MethodDescriptorType) and function in CALLS and any(map(is_tensor_class, map(type, leaves(args)))):
             return CALLS[function](self.autograd, tracker, *args, **kwargs)
+        if kind in _FUNCTIONS and function in _OF_INFERENCE and args and is_proxy(args[0]) and (real := self.real.get(args[0])) is not None:
+            state = tracker.sources.call(tracker.sources.attr(tracker.source(args[0]), "is_inference"))
+            tracker.guard("equal", state, real.is_inference())
+            return real.is_inference()
         if kind is MethodDescriptorType and function in CHANGES:
             return change_metadata(self, function, *args, **kwargs)
         if kind is FunctionType:
@@ -201,6 +208,8 @@ class CallHooks(ValueHooks):
         if kind is BuiltinFunctionType:
             if function.__self__ is recorder:
                 return function(*args)
+            if function is FUNCTION_MODES.value:  # a call under one runs in eager mode; a backward is traced under one of ours
+                return False
             if function.__name__ == "_make_subclass" and is_torch(function):  # what creates a parameter
                 return create_parameter(self.autograd, *args, **kwargs)
             if (cls := function_applied(function)) is not None:
@@ -288,10 +297,11 @@ class CallHooks(ValueHooks):
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of this package, with arguments that native code may read."""
         guard_same(tracker, function)
-        if function is apply_traced:
+        if function is apply_traced:  # the program's own forward gets the arguments as they are
             for name in _FUNCTION_PARTS:
                 tracker.from_class(args[0], name)
-        args, kwargs = _native_arguments(tracker, function, args, kwargs)
+        else:
+            args, kwargs = _native_arguments(tracker, function, args, kwargs)
         result = self.on_arrays(tracker, function, args, kwargs)
         return self._recorded(function, args, kwargs) if result is NULL else result
 

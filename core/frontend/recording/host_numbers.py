@@ -84,10 +84,12 @@ def _is_real_power(base: Any, exponent: Any) -> bool:
 
 
 def applied(function: Callable, numbers: Sequence[Any], *, known: Known, raising: Raising) -> Any:
-    """Return what `divmod` or a function of the module `math` gives, as numbers of the program; None where that takes values."""
+    """Return what `divmod`, `min`, `max` or a function of the module `math` gives, as numbers of the program; None where that takes values."""
     numbers = [known.get(x, x) if type(x) is NumberProxy else x for x in numbers]
     if recorder.get().depth or not are_real(numbers) or not any([type(x) is NumberProxy for x in numbers]):
         return None
+    if function in (min, max):  # the kind of the result must not depend on values
+        return prims.arithmetic(*numbers, op=function.__name__) if _kind(numbers[0]) == _kind(numbers[1]) else None
     if function is divmod:
         record = _recording("mod", numbers, raising) if len(numbers) == 2 else None
         return None if record is None else (record(*numbers, op="floordiv"), record(*numbers, op="mod"))

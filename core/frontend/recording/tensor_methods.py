@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from types import FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -25,10 +24,13 @@ _FACTS = ("shape", "size", "stride", "dim", "dtype", "device", "layout", "requir
 _PROTOCOLS = {"get_item": "__getitem__", "set_item": "__setitem__", "contains": "__contains__", "len": "__len__", "iter": "__iter__"}
 
 
-@cache
 def _namespace(cls: type) -> dict[str, Any]:
     """Return the dictionary behind `cls.__dict__`."""
-    return next(value for value in gc.get_referents(cls.__dict__) if type(value) is dict)
+    return _NAMESPACES.get(cls) or next(value for value in gc.get_referents(cls.__dict__) if type(value) is dict)
+
+
+_NAMESPACES: dict[type, dict[str, Any]] = {}
+_NAMESPACES |= {cls: _namespace(cls) for cls in _OWN}
 
 
 def check_facts() -> None:

@@ -26,6 +26,7 @@ from dovetail.frontend.recording import nn_module_tracing
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
+from dovetail.frontend.recording.data_writes import set_data
 from dovetail.frontend.recording.metadata_writes import CHANGING
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
 from dovetail.frontend.recording.torch_globals import GlobalSettings
@@ -70,6 +71,8 @@ class TorchRecorder(CallHooks):
 
     `sizes` decides which of their sizes, and which ints in the arguments, are symbols; None where all are ints.
     """
+
+    marks = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
     def __init__(self, trace: Trace, environment: TrackedEnvironment, sizes: SymbolicSizes | None = None, choices: ArrayChoices | None = None):
         super().__init__(choices)
@@ -182,6 +185,8 @@ class TorchRecorder(CallHooks):
             return self.arrays.reach(tracker, tensor, source)
         proxy = self.inputs.get(id(tensor))
         if proxy is None:
+            if torch.nn.parameter.is_lazy(tensor):
+                raise EagerCall(f"{source} gets its shape in the first call of its lazy module")
             spec, symbols, strides = spec_of(whole(tensor)), (), None
             if self.sizes is not None and (self.symbolic_ints or is_marked(tensor)):
                 spec, symbols, strides = self.sizes.spec(spec, tensor, source)
@@ -284,6 +289,7 @@ class TorchRecorder(CallHooks):
         elif not is_proxy(tensor):
             tensor = self.environment._lifted(tensor)
         self.environment.check_escapes((tensor,))
+        self.environment.check_parted(tensor)
         return self.results.setdefault(tensor, len(self.results))
 
     def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:
@@ -325,7 +331,10 @@ class TorchRecorder(CallHooks):
         if name == "requires_grad" and type(value) is bool:
             self.autograd.set_requires_grad(owner, value)
             return True
-        if hasattr(torch.Tensor, name) or owner not in self.real:
+        if name == "data" and isinstance(owner, TensorProxy) and isinstance(value, TensorProxy):
+            set_data(self, tracker, owner, value)
+            return True
+        if hasattr(torch.Tensor, name):
             raise Unsupported(
                 f"the program sets .{name} of a traced tensor, which later operations would not see; write with copy_, or do it outside\n"
                 f"  called at {user_line()}"

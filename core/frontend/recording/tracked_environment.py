@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType, MethodType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,16 +14,19 @@ from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.autocast import cast, cast_results
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
+from dovetail.frontend.guards.guard import Guard, Miss
+from dovetail.frontend.guards.prologue import checks
 from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import resize_out
+from dovetail.frontend.recording.raising import ERRORS, may_raise
 from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, SymbolicInt, size_of, symint
 from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
 from dovetail.torch_internals import any_autocast
-from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, tree_map, user_line
+from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, to_callable, tree_map, user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -58,6 +62,35 @@ def drawn_value(what: str) -> TracedValueError:
     return TracedValueError(f"the value that {what} draws is needed at {user_line()}; tracing knows no values; draw outside, and pass the result")
 
 
+_DATA = frozenset({"equal", "len", "keys", "truthy", "falsy", "has", "hasnot"})  # kinds of guards
+
+
+_OF_FUNCTIONS = frozenset({"__closure__", "__defaults__", "__kwdefaults__"})
+
+
+def _is_data(guard: Guard) -> bool:
+    """Return whether a guard is on data, and not on code, or on what a call or a setting gives."""
+    value, kind, source = guard.value, guard.kind, guard.source
+    while source is not None:
+        if source.kind in ("fresh", "setting"):
+            return False
+        source = source.parent
+    return kind in _DATA or (kind == "is" and not callable(value) and type(value) is not ModuleType)
+
+
+def _is_of_object(guard: Guard) -> bool:
+    """Return whether a guard on data is on a part of an object; variables, and attributes of classes and modules, hardly change."""
+    source, parent = guard.source, guard.source.parent
+    if source.root.kind == "arg":
+        return parent is not None and parent.parent is not None
+    if parent is None or source.key == "cell_contents":
+        return False
+    if parent.kind != "const":
+        return parent.key not in _OF_FUNCTIONS
+    owner = parent.key
+    return not isinstance(owner, (type, ModuleType, FunctionType, torch.nn.Module)) and not (type(owner) is dict and "__name__" in owner)
+
+
 class TrackedEnvironment(TorchEnvironment):
     """Lends a tracked run what `TorchEnvironment` lends to a native one; a real tensor without a guard is refused."""
 
@@ -67,9 +100,10 @@ class TrackedEnvironment(TorchEnvironment):
         self.session: Any = None  # answers what the program needs to know of values; None where that is refused
         self.arrays: Any = None  # what is done with NumPy arrays, once there is one
         self.array_inputs: dict[Proxy, Any] | None = None  # the arrays that are inputs, once the run has seen arrays
-        self.casting = self.finished = self.parsing = False  # `parsing`: whether torch's own parser looks at arguments
+        self.casting = self.parsing = False  # `parsing`: whether torch's own parser looks at arguments
         self.reals: dict[Proxy, Any] = {}  # numbers of the program that are computed of sizes -> the size or Real
         self.computes = True  # whether there are such
+        self.read_later: dict[tuple, Guard] = {}  # what backwards of the user's depend on
         self.most_guards: int | None = None  # how many there may be, once the prologue is complete
 
     def freeze_guards(self) -> None:
@@ -82,8 +116,10 @@ class TrackedEnvironment(TorchEnvironment):
         self.arrays = None
         if tracker is not None:
             tracker.recorder.forget()
+            held = dict(vars(tracker))  # it may be the last to hold generators, which are closed once the run is over
             vars(tracker).clear()
             tracker.is_over = True
+            held.clear()
 
     def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
         return None if self.restarts else super().value_of(proxy, trace)  # a state of the program has no place for it
@@ -198,6 +234,39 @@ class TrackedEnvironment(TorchEnvironment):
             return super().listed(tensor)
         return self.session.call_outside(torch.Tensor.tolist, (tensor,), {})
 
+    @property
+    def pending_writes(self) -> int:
+        return len(self.tracker.effects.log)
+
+    @contextmanager
+    def differentiating(self) -> Iterator[None]:
+        if not self.finished:  # it runs in this program
+            yield
+            return
+        self.tracker.later = read = {}
+        try:
+            yield
+        finally:
+            self.tracker.later = None
+        data = {key: guard for key, guard in read.items() if _is_data(guard)}
+        if (part := next(filter(_is_of_object, data.values()), None)) is not None:
+            raise Unsupported(f"a backward reads {part.source}, a part of an object, which may change before it runs")
+        self.read_later |= data
+
+    def check_backward(self) -> Callable[[], None] | None:
+        if not self.read_later:
+            return None
+        check = to_callable(checks(list(self.read_later.values())))
+
+        def unchanged() -> None:
+            if type(miss := check((), {})) is Miss:
+                raise RuntimeError(
+                    f"{miss.reason}, as it was when the backward of an autograd.Function was compiled, which reads it; keep in ctx what the "
+                    "backward needs"
+                )
+
+        return unchanged
+
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Return function(*args, **kwargs), for a function of the user's that this package calls."""
         tracker = self.tracker
@@ -223,6 +292,8 @@ class TrackedEnvironment(TorchEnvironment):
         if trace.depth:
             return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)
+        if symbol is not None and may_raise(symbol, tree) and is_handled(ERRORS):
+            self.start_again_after(symbol)
         if symbol is None or self.casting or not any_autocast():
             return tree
         self.casting = True
@@ -231,12 +302,23 @@ class TrackedEnvironment(TorchEnvironment):
         finally:
             self.casting = False
 
+    def start_again_after(self, symbol: Symbol) -> None:
+        """Let a call in which this operation raises start again in eager mode, since the program may handle the error."""
+        error = TracedValueError(
+            f"whether {symbol.path} raises an error is needed at {user_line()}, since the program handles it; tracing knows no values; "
+            "call it outside of the `try`"
+        )
+        if self.session is None:
+            raise error
+        self.session.start_again_after(error)
+
     def deliver(self, symbol: Symbol, out: Any) -> Any:
         return out if self.casting or not any_autocast() else cast_results(symbol, out)
 
     def _lifted(self, x: Any) -> Any:
         if type(x) is NumberProxy:
             return self.known_numbers.get(x, x)
+        self.check_parted(x)
         if isinstance(x, torch.Tensor) and not is_proxy(x):
             if (proxy := self.constants.get(id(x))) is not None:
                 return proxy

@@ -168,6 +168,13 @@ class ValueHooks(ArrayHooks):
         number = host_numbers.converted(value, kind, known=self.environment.known_numbers, raising=self.environment.raising((value,)))
         return NULL if number is None else self.environment.noted(number)
 
+    def extremum(self, function: Any, x: Any, y: Any) -> Any:
+        if not (self.is_number(x) or self.is_number(y)) or self.environment.language is not LANGUAGE:
+            return NULL
+        known, reals = self.environment.known_numbers, self.environment.reals
+        number = host_numbers.applied(function, (x, y), known=known, raising=None) if x not in reals and y not in reals else None
+        return NULL if number is None else number
+
     def concrete(self, number: Any) -> Any:
         return self.environment.value(number, "value", ())
 

@@ -72,10 +72,12 @@ def split_keywords(args, names):
 
 def call_spread(frame, function, args, kwargs):
     """Return function(*args, **kwargs)."""
-    if type(args) is not tuple:
-        if not is_iterable(args):
-            raise TypeError(f"{described(function)} argument after * must be an iterable, not {type(args).__name__}")
+    if type(args) is tuple:
+        args = frame.world.tuple_items(args)
+    elif is_iterable(args):
         args = frame.world.spread(args)
+    else:
+        raise TypeError(f"{described(function)} argument after * must be an iterable, not {type(args).__name__}")
     for key in kwargs:
         if not isinstance(key, str):
             raise TypeError("keywords must be strings")

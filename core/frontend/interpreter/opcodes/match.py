@@ -67,6 +67,7 @@ def positional(frame, subject, cls, count, values):
     names = () if names is None else names
     if type(names) is not tuple:
         raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(names).__name__})")
+    names = frame.world.tuple_items(names)
     if count > len(names):
         plural = "" if len(names) == 1 else "s"
         raise TypeError(f"{cls.__name__}() accepts {len(names)} positional sub-pattern{plural} ({count} given)")

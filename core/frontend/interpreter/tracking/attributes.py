@@ -82,11 +82,31 @@ class Attributes:
         if not cls.__flags__ & IMMUTABLE:
             self.natives.setdefault(cls, {}).setdefault(name, lookup(cls, name))
 
+    def guard_bases(self, cls: type) -> None:
+        """Guard that a class derives from the same ones."""
+        if not cls.__flags__ & IMMUTABLE:
+            self.natives.setdefault(cls, {})
+
+    def guard_flag(self, cls: type, flag: int) -> bool:
+        """Return whether a class has a flag of CPython's, and guard that."""
+        present = bool(cls.__flags__ & flag)
+        if not cls.__flags__ & IMMUTABLE and not self.is_fresh(cls):
+            self.guard("flag" if present else "no flag", self.sources.const(cls), flag)
+        return present
+
     def _guard_field(self, owner: Any, name: str) -> None:
         """Guard that an attribute of an object is no descriptor of its class."""
         cls = type(owner)
         if not cls.__flags__ & IMMUTABLE and not is_library(cls) and not self.recorder.is_module(owner):
             self.guard_class(cls, name)
+            self._guard_descriptor(lookup(cls, name))
+
+    def _guard_descriptor(self, raw: Any) -> None:
+        """Guard what makes an attribute of a class a descriptor."""
+        kind = type(raw)
+        if raw is not NULL and not kind.__flags__ & IMMUTABLE and not is_library(kind):
+            for name in ("__get__", "__set__", "__delete__"):
+                self.guard_class(kind, name)
 
     def _guard_super(self, bound: super, name: str) -> None:
         """Guard the order of the bases, and what those lack that come before the one in which `super()` finds an attribute."""
@@ -124,17 +144,19 @@ class Attributes:
 
     def bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
         self._know_wrapped(raw)  # of a base, as super() finds it
+        self._guard_descriptor(raw)
         return super().bound(raw, owner, cls, name)
 
     def class_bound(self, raw: Any, cls: type) -> Any:
         """Return what `raw`, from the dictionary of a class, is as an attribute of `cls`; NULL where C code alone says it."""
         self._know_wrapped(raw)
+        self._guard_descriptor(raw)
         return super().class_bound(raw, cls)
 
     def _know_wrapped(self, raw: Any) -> None:
         """Remember the functions in a property, class method or static method: each stays that object, but its code and its closure may change."""
-        if type(raw) in _WRAPPERS and self.source(raw) is not None:
-            for function in (raw.fget, raw.fset, raw.fdel) if type(raw) is property else (raw.__func__,):
+        if isinstance(raw, _WRAPPERS) and self.source(raw) is not None:
+            for function in (raw.fget, raw.fset, raw.fdel) if isinstance(raw, property) else (raw.__func__,):
                 if type(function) not in self.atoms:
                     self.known.setdefault(id(function), (function, self.sources.const(function)))
 
@@ -168,6 +190,10 @@ class Attributes:
             return evaluated
         return self._native_value(owner, name, super().native_attr(owner, name))
 
+    def matches(self, error: BaseException, kinds: Any) -> bool:
+        self.guard_bases(type(error))
+        return super().matches(error, kinds)
+
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
         if name == "__dict__" and isinstance(owner, threading.local) and (source := self.source(owner)) is not None:
             return self.view(threading.local.__getattribute__(owner, name), owner, self.sources.attr(source, name))
@@ -190,7 +216,39 @@ class Attributes:
             return value
         return self.reach(super().native_attr(module, name), self.sources.attr(self.sources.const(module), name))
 
+    def _of_metaclass(self, cls: type, name: str) -> Any:
+        """Return an attribute of a class through a descriptor in Python of its metaclass, or its `__getattr__`; NULL where there is none."""
+        meta = type(cls)
+        if meta.__flags__ & IMMUTABLE or is_library(meta):
+            return NULL
+        raw, own, now = lookup(meta, name), lookup(cls, name), self.effects.now(cls, name)
+        if now is not NULL:
+            own = NULL if now is DELETED else now
+        if raw is NULL and own is NULL and is_in_python(lookup(meta, "__getattr__")):
+            self.guard_class(meta, name)
+            self.guard_class(cls, name)
+            return self.call_function(self.method(cls, "__getattr__"), [cls, name], {})
+        if raw is NULL or not (isinstance(raw, (property, FunctionType)) or is_in_python(lookup(type(raw), "__get__"))):
+            return NULL
+        if own is not NULL and not is_data(raw):
+            return NULL
+        self.guard_class(cls, name)
+        return self.bound(self.from_class(meta, name), cls, meta, name)
+
     def _class_attr(self, cls: type, name: str) -> Any:
+        if is_library(type(cls)) or not is_in_python(lookup(type(cls), "__getattribute__")):
+            return self.generic_class_attr(cls, name)
+        try:
+            return self.call_function(self.method(cls, "__getattribute__"), [cls, name], {})
+        except AttributeError:
+            if not is_in_python(lookup(type(cls), "__getattr__")):
+                raise
+        return self.call_function(self.method(cls, "__getattr__"), [cls, name], {})
+
+    def generic_class_attr(self, cls: type, name: str) -> Any:
+        """Return type.__getattribute__(cls, name)."""
+        if (value := self._of_metaclass(cls, name)) is not NULL:
+            return value
         if self.is_fresh(cls):
             if name == ANNOTATIONS:
                 annotations_of(self, cls)
@@ -259,7 +317,7 @@ class Attributes:
                 self.effects.set(owner, name, DELETED)
         elif isinstance(owner, ModuleType):
             self.effects.set(vars(owner), name, DELETED, "item")
-        elif self.is_outside(owner) and type(lookup(type(owner), name)) is not property:
+        elif self.is_outside(owner) and not isinstance(lookup(type(owner), name), property):
             self.load_attr(owner, name)
             self.effects.set(owner, name, DELETED)
         else:
@@ -275,6 +333,6 @@ def _can_be_set(owner: Any, name: str) -> bool:
     if isinstance(owner, type):
         return not owner.__flags__ & IMMUTABLE
     raw = lookup(type(owner), name)
-    if type(raw) is property:
+    if isinstance(raw, property):
         return raw.fset is not None
     return hasattr(owner, "__dict__") or (raw is not NULL and lookup(type(raw), "__set__") is not NULL)

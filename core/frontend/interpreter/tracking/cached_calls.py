@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from functools import partial
 from typing import Any
 
@@ -27,11 +29,34 @@ def cached_call(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, 
     if not _from_outside(tracker, function, *args, *kwargs.values()):
         result = tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
     else:
+        look = function
         if tracker.effects.log:
-            _check_apart(tracker, function, args, kwargs, frame)
-        result = looked_up(tracker, partial(function, *args, **kwargs))
+            if _is_held(function, args, kwargs):
+                look = partial(_held, function)
+            else:
+                _check_apart(tracker, function, args, kwargs, frame)
+        result = looked_up(tracker, partial(look, *args, **kwargs))
     tracker.cached[key] = result, function, args, kwargs
     return result
+
+
+def _is_held(function: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Return whether the cache in front of a function holds the result of a call without keywords; False where that cannot be told."""
+    if kwargs or type(function) is not functools._lru_cache_wrapper:
+        return False
+    parts = gc.get_referents(function)
+    place = next((i for i, part in enumerate(parts) if part is getattr(function, "__wrapped__", None)), 0)
+    held = parts[place - 1]  # C has the table beside the function
+    if not place or type(held) is not dict or function.cache_parameters()["typed"]:
+        return False
+    return (args[0] if len(args) == 1 and type(args[0]) in (int, str) else tuple(args)) in held
+
+
+def _held(function: Any, *args: Any) -> Any:
+    """Return what the cache in front of a function holds; raises LookupError where that has gone, since the function itself would run too early."""
+    if not _is_held(function, list(args), {}):
+        raise LookupError("the cache has been cleared")
+    return function(*args)
 
 
 def _check_apart(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:

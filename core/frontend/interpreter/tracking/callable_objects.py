@@ -6,8 +6,10 @@ import gc
 import operator
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cmp_to_key, lru_cache, partial, reduce
 from json.scanner import c_make_scanner
+from types import GenericAlias
 from typing import Any
 
 from dovetail.frontend.interpreter.binding import partial_arguments
@@ -71,7 +73,16 @@ def _sort_key(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, An
     return tracker.call(key, args, kwargs, frame)
 
 
+def _generic(tracker: Any, function: GenericAlias, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Call the class of an alias as `Box[int]`, which compares equal as long as that is the same class."""
+    result = tracker.call(function.__origin__, args, kwargs, frame)
+    with suppress(AttributeError, TypeError):
+        tracker.store_attr(result, "__orig_class__", function)
+    return result
+
+
 BY_TYPE: dict[type, Callable] = {
+    GenericAlias: _generic,
     partial: _partial,
     **dict.fromkeys((weakref.ref, weakref.KeyedRef), _looked_up),
     type(lru_cache(len)): _cached,

@@ -33,7 +33,7 @@ from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.argument_places import in_place
 from dovetail.frontend.interpreter.tracking.callable_objects import BY_TYPE
 from dovetail.frontend.interpreter.tracking.choices import MODELS, picked
-from dovetail.frontend.interpreter.tracking.constructing import check_created, check_lifetime
+from dovetail.frontend.interpreter.tracking.constructing import check_constructor, check_created
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
@@ -59,9 +59,12 @@ class Calls:
             unbound = getattr(function.__objclass__, function.__name__, None)
             if self.lookaside(unbound) is not None:
                 function, args = unbound, [function.__self__, *args]
-        if self.source(function) is not None and type(function) not in BY_TYPE and not is_in_python(lookup(type(function), "__call__")):
+        outside = self.source(function) is not None
+        if outside and type(function) not in _GUARDED and not is_in_python(lookup(type(function), "__call__")):
             self.pin(function)  # as a function of NumPy's, which no guard tells from another yet
         result = self.recorder.call(self, function, args, kwargs, frame)
+        if type(function) is FunctionType and outside and (result is not NULL or any([function in known for known in _BY_IDENTITY])):
+            self.pin(function)
         if result is not NULL:
             return result
         if type(function) is FunctionType:
@@ -158,7 +161,7 @@ class Calls:
             rule = CHANGING
         if isinstance(rule, (Fresh, Refused)):
             return outside_call(self, rule, function, args, kwargs)
-        check_lifetime(function, args)
+        check_constructor(self, function, args)
         if rule is None:
             self.recorder.unknown(self, function, args, kwargs)
         elif rule is DEEP and self.source(owner) is not None:
@@ -186,7 +189,7 @@ class Calls:
             self._check_hooks(args[-2:])
         if maker is range and any(map(self.recorder.is_number, args)) and (counted := self.recorder.counted(args)) is not None:
             return counted
-        check_lifetime(maker, args)
+        check_constructor(self, maker, args)
         if rule is None:
             self.recorder.unknown(self, maker, args, kwargs)
         if any([maker is kind for kind in self.recorder.atoms]):  # as torch.Size
@@ -289,21 +292,45 @@ class Calls:
             self.known[id(function)] = function, source
         if source is not None:
             self.guard("is", self.sources.attr(source, "__code__"), function.__code__)
+            if source.root.kind == "arg":
+                self.guard("is", self.sources.attr(source, "__globals__"), function.__globals__)
             cells = self.sources.attr(source, "__closure__")
             for i, cell in enumerate(function.__closure__ or ()):
                 self.reach_cell(cell, self.sources.item(cells, i))
         if id(function.__globals__) not in self.fresh:
             self.namespaces[id(function.__globals__)] = function.__globals__
-        return super().frame(function, args, kwargs)
+        try:
+            return super().frame(function, args, kwargs)
+        except TypeError:  # the arguments do not fit: with other defaults they may
+            if source is not None:
+                self.guard("is", self.sources.attr(source, "__defaults__"), function.__defaults__)
+                self._guard_keywords(function, source)
+            raise
+
+    def _guard_keywords(self, function: FunctionType, source: Source) -> None:
+        """Guard which keyword-only parameters have defaults."""
+        source, defaults = self.sources.attr(source, "__kwdefaults__"), function.__kwdefaults__
+        self.guard("type", source, type(defaults))
+        if defaults:
+            self.guard("keys", source, list(defaults))
 
     def defaults(self, function: FunctionType) -> tuple[Any, Any]:
         source, (defaults, kwdefaults) = self.source(function), super().defaults(function)
         if source is None:
             return defaults, kwdefaults
         return (
-            Reached(self, defaults, self.sources.attr(source, "__defaults__")) if defaults else defaults,
+            Reached(self, defaults, self._defaults(defaults, self.sources.attr(source, "__defaults__"))) if defaults else defaults,
             Reached(self, kwdefaults, self.sources.attr(source, "__kwdefaults__")) if kwdefaults else kwdefaults,
         )
+
+    def _defaults(self, values: tuple[Any, ...], source: Source) -> Source:
+        """Return the source at which a function's defaults are read, one guard for all: the tuple itself, where the function is that object."""
+        if source.root.kind == "const":
+            self.guard("is", source, values)
+            return self.sources.const(values)
+        self.guard("type", source, tuple)
+        self.guard("len", source, len(values))
+        return source
 
 
 def _iterates(function: Any) -> bool:
@@ -327,6 +354,8 @@ _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "transformers"}
 _DESCRIPTORS = (FunctionType, property, classmethod, staticmethod, MemberDescriptorType, GetSetDescriptorType)
 _METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
+_BY_IDENTITY = (LATER, TABLE, MODELS, FUNCTIONS)
+_GUARDED = frozenset({FunctionType, *BY_TYPE})  # callables that are guarded by what they hold
 _ITERATED = (list, tuple, set, frozenset, deque)
 _ITERATING = frozenset({reduce, math.prod, math.fsum})
 
@@ -336,7 +365,6 @@ class Reached:
 
     def __init__(self, tracker: Any, values: Sequence[Any] | Mapping[str, Any], source: Source):
         self.tracker, self.values, self.source = tracker, values, source
-        tracker.guard("len", source, len(values))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -345,4 +373,7 @@ class Reached:
         return name in self.values
 
     def __getitem__(self, key: Any) -> Any:
-        return self.tracker.reach(self.values[key], self.tracker.sources.item(self.source, key))
+        value = self.values[key]
+        if self.source.kind == "const" and type(value) in self.tracker.atoms:  # in a tuple that is guarded by its identity
+            return value
+        return self.tracker.reach(value, self.tracker.sources.item(self.source, key))

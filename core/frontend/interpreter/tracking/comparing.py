@@ -11,6 +11,7 @@ from enum import Enum
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
+    CodeType,
     FunctionType,
     GetSetDescriptorType,
     MappingProxyType,
@@ -49,6 +50,7 @@ FIXED = (
     classmethod,
     staticmethod,
     ContextVar,
+    CodeType,
 )  # their identity is their value
 
 

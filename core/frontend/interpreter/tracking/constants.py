@@ -9,13 +9,13 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from types import BuiltinFunctionType, GenericAlias, ModuleType, UnionType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import lookup
+from dovetail.frontend.class_lookup import lookup, per_class
 from dovetail.frontend.interpreter.tracking.holders import held_in
 from dovetail.frontend.interpreter.tracking.mirrors import ORDER, TEXT
 
@@ -61,7 +61,7 @@ _BUFFERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = 
 CONTENT_CLASSES = tuple(_CONTENT)
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def _base_of(kind: type) -> type | None:
     return next((cls for cls in CONTENT_CLASSES if issubclass(kind, cls)), None)
 
@@ -91,7 +91,7 @@ def reads_content(value: Any, name: str) -> bool:
     return base is not None and name not in TEXT and lookup(type(value), name) is lookup(base, name)
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def is_foreign_memory(kind: type) -> bool:
     """Return whether the attributes of instances of a class lie in memory that others may share, as those of ctypes do."""
     return any([cls.__module__ == "_ctypes" for cls in kind.__mro__])

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import datetime
+from abc import ABCMeta
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
+from itertools import accumulate, dropwhile, filterfalse, groupby, starmap, takewhile
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import HEAP, lookup
 from dovetail.frontend.interpreter.tracking.lacking import is_library
 
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+_CALLING = (map, filter, accumulate, dropwhile, filterfalse, groupby, starmap, takewhile)
+_ABSTRACT = 1 << 20  # flag of a class with abstract methods
 _COPIES = {"copy", "__copy__", "__or__", "__ror__"}
 _MOVED = {"replace", "__replace__", "__add__", "__radd__", "__sub__", "astimezone"}
 _OF_OBJECTS: dict[type, set[str]] = {
@@ -43,8 +50,18 @@ def _has_python_constructor(cls: type) -> bool:
     return FunctionType in (type(new), type(getattr(new, "__func__", None)), type(lookup(cls, "__init__")), type(lookup(type(cls), "__call__")))
 
 
-def check_lifetime(maker: Any, args: Sequence[Any]) -> None:
-    """Run the call in eager mode where it creates an object with a `__del__` in Python, which CPython calls by itself, once for each call."""
+def check_constructor(tracker: Tracker, maker: Any, args: Sequence[Any]) -> None:
+    """Guard whether the class that C code creates an object of is abstract.
+
+    Raises EagerCall where it has a `__del__` in Python, which CPython calls by itself, once for each call, and Unsupported where it derives from
+    an iterator that calls functions.
+    """
     kind = maker if isinstance(maker, type) else args[0] if args and getattr(maker, "__name__", None) == "__new__" else None
-    if isinstance(kind, type) and type(lookup(kind, "__del__")) is FunctionType and not is_library(kind):
+    if not isinstance(kind, type) or is_library(kind):
+        return
+    if type(lookup(kind, "__del__")) is FunctionType:
         raise EagerCall(f"the function creates a {kind.__name__}, whose __del__ runs when CPython drops it")
+    if issubclass(kind, _CALLING):
+        raise Unsupported(f"{kind.__name__} derives from an iterator in C that calls functions, which would run unseen; use that iterator itself")
+    if isinstance(kind, ABCMeta):
+        tracker.guard_flag(kind, _ABSTRACT)

@@ -22,6 +22,7 @@ _JOINS = frozenset({f"__{side}{name}__" for name in ("add", "or", "and", "sub", 
 _LOOKING_UP = frozenset({"get", "__contains__"})
 _AT_ENDS = frozenset({"popitem", "move_to_end"})  # with a flag that says at which end
 _ITEM_METHODS = frozenset({"__getitem__", "__setitem__", "__delitem__"})
+_KEYED = _ITEM_METHODS | {"__contains__", "get", "pop", "setdefault", "add", "discard", "remove", "move_to_end"}  # of mappings and sets
 
 
 class ContainerMethods:
@@ -30,6 +31,8 @@ class ContainerMethods:
     def base_method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a C method of a container that the trace created, below those of its class: what it stores keeps its identity."""
         check_created(owner, name)
+        if name == "__init__" and type(owner).__init__ is object.__init__:
+            return None  # `__new__` has done it all: the arguments of a named tuple are no items to go through
         special = _SEQUENCE_METHODS.get(name) if isinstance(owner, (list, tuple, deque)) else None
         if special is not None:
             return special(self, owner, name, *args, **kwargs)
@@ -60,7 +63,10 @@ class ContainerMethods:
             if isinstance(owner, OrderedDict) and type(value) not in CONTAINERS:  # which looks up each key
                 return {key: self.get_item(value, key) for key in self.spread(self.call(keys, [], {}, None))}
             return dict(self.pairs(value))
-        return list(self.spread(value)) if is_iterable(value) else value
+        items = list(self.spread(value)) if is_iterable(value) else value
+        if isinstance(owner, dict) and type(items) is list:  # pairs, whose keys may be numbers of the program
+            return [(self.hashable(x[0]), x[1]) if type(x) in (tuple, list) and len(x) == 2 else x for x in items]
+        return items
 
     def container_method(self, method: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a bound C method of a container; return NULL where it is none."""
@@ -70,7 +76,7 @@ class ContainerMethods:
         if name == "__missing__" and isinstance(owner, defaultdict):
             return self.from_factory(owner, *args)
         if args and isinstance(owner, (*MAPPINGS, set, frozenset)):
-            args = [self.outside_key(owner, args[0]), *args[1:]]
+            args = [self.outside_key(owner, self.hashable(args[0]) if name in _KEYED else args[0]), *args[1:]]
         if args and name in _ITEM_METHODS:
             args = [self.from_front(owner, args[0]), *args[1:]]
         if self.outside_container(owner) is None:

@@ -313,6 +313,9 @@ class Containers:
         items = base_of(value).__iter__(value)
         return iter([self.reach(item, self.sources.item(source, i)) for i, item in enumerate(items)])
 
+    def tuple_items(self, value: tuple) -> tuple:
+        return tuple(self.raw_iter(value))
+
     def _keys(self, mapping: Any) -> list[Any]:
         """Return the keys, those of a view with what was written to it."""
         keys = dict.fromkeys(base_of(mapping).__iter__(mapping))

@@ -22,13 +22,13 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
     name = name_of(function)
     if isinstance(rule, Refused):
         raise Unsupported(f"{name}() is not supported in compiled functions: {rule.way_out}")
+    known = tracker.spelled  # numbers of the program as they are in this call
+    args, kwargs = [known(x) for x in args], {key: known(x) for key, x in kwargs.items()}
     if rule.kind == "value":
         args = [tracker.path(x) for x in args]
     owner, place = _owner(tracker, function, args)
     arguments = args if owner is None or owner is getattr(function, "__self__", None) else args[1:]
     if _is_numpy(owner):
-        known = tracker.spelled
-        arguments, kwargs = [known(x) for x in arguments], {key: known(x) for key, x in kwargs.items()}
         arguments, kwargs = [_constant(tracker, x) for x in arguments], {key: _constant(tracker, x) for key, x in kwargs.items()}
     elif not all([_is_atom(tracker, x) for x in (*arguments, *kwargs.values())]):
         raise Unsupported(f"{name}() is run at every call, and takes numbers and text alone there; call it outside, and pass its result")

@@ -16,7 +16,7 @@ from types import BuiltinFunctionType, FunctionType, GenericAlias, MappingProxyT
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import lookup
+from dovetail.frontend.class_lookup import is_in_python, lookup
 
 _EXCEPTIONS = ("args", "filename", "filename2", "exceptions", "object")  # what exceptions of C write out
 _OPAQUE = (type, FunctionType, BuiltinFunctionType, ModuleType, Enum)  # written out by name, and compared by identity
@@ -64,7 +64,7 @@ def _first(value: Any, methods: Collection[str], seen: set[int]) -> Any:
         if isinstance(part, _OPAQUE) or id(part) in seen:
             continue
         seen.add(id(part))
-        if any([hasattr(lookup(type(part), name), "__code__") for name in methods]):
+        if any([is_in_python(lookup(type(part), name)) for name in methods]):
             return part
         if isinstance(part, _KINDS) and (held := _first(part, methods, seen)) is not None:
             return held

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
-from dovetail.frontend.class_lookup import IMMUTABLE
+from dovetail.frontend.class_lookup import IMMUTABLE, per_class
 from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.source import Source, Sources
 
@@ -16,7 +15,7 @@ _OWN_BASES = 2  # of a class derived from nothing: itself and object, and then C
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "dovetail"}
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def is_library(cls: type) -> bool:
     """Return whether a class belongs to a library whose classes stay as they are."""
     return cls.__module__.partition(".")[0] in _LIBRARIES

@@ -25,6 +25,7 @@ from dovetail.frontend.interpreter.frame import VARARGS, Frame
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
+from dovetail.frontend.interpreter.scopes import attribute_name
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
 from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scanner_of
@@ -51,9 +52,9 @@ def _named(function: Callable) -> Callable:
     answer = _answer(function)
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        if len(args) < 2 or type(args[1]) is not str:
+        if len(args) < 2 or not isinstance(args[1], str):
             return builtin(*args, **kwargs)
-        return answer(tracker, builtin, args, kwargs, frame)
+        return answer(tracker, builtin, [args[0], attribute_name(args[1]), *args[2:]], kwargs, frame)
 
     return lookaside
 
@@ -143,8 +144,12 @@ def _groupby(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 def _id(tracker: Any, value: Any) -> int:
     """Return id(value); a value from outside has to be this one at every call."""
     if tracker.recorder.is_tensor(value):
-        return id(tracker.recorder.stored_key(tracker, value))
+        stored = tracker.recorder.stored_key(tracker, value)
+        if stored is not value:
+            return id(stored)
     tracker.pin(value)
+    if tracker.source(value) is None:
+        tracker.identities[id(value)] = value
     return id(value)
 
 
@@ -241,6 +246,9 @@ def _extremum(op: Callable) -> Callable:
             return builtin(*([items] if len(args) == 1 else items), **kwargs)
         best, rank = items[0], items[0] if key is None else tracker.call(key, [items[0]], {}, frame)
         for item in items[1:]:
+            if key is None and (number := tracker.recorder.extremum(builtin, best, item)) is not NULL:
+                best = rank = number
+                continue
             candidate = item if key is None else tracker.call(key, [item], {}, frame)
             if tracker.truth(tracker.compare(op, candidate, rank)):
                 best, rank = item, candidate
@@ -380,6 +388,7 @@ TABLE: dict[Any, Callable] = {
     delattr: _named(lambda tracker, owner, name: tracker.delete_attr(owner, name)),
     object.__setattr__: _named(lambda tracker, owner, name, value: tracker.generic_store(owner, name, value)),
     object.__delattr__: _named(lambda tracker, owner, name: tracker.generic_delete(owner, name)),
+    type.__getattribute__: _named(lambda tracker, cls, name: tracker.generic_class_attr(cls, name)),
     object.__getattribute__: _named(lambda tracker, owner, name: tracker.generic_attr(owner, name)),
     len: _answer(lambda tracker, value: tracker.len(value)),
     bool: _answer(lambda tracker, value=False: value if value is True or value is False else tracker.truth(value)),

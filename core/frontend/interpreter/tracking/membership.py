@@ -37,9 +37,12 @@ def _is_instance(tracker: Tracker, value: Any, kind: Any) -> bool:
     recorder = tracker.recorder
     check = tracker.method(kind, "__instancecheck__") if isinstance(kind, type) else None
     if recorder.is_tensor(value) and (check is None or check.__module__.startswith("torch")):
-        return recorder.is_instance(value, kind)
+        mark = recorder.marks.get(kind)
+        return recorder.is_instance(value, kind) or (mark is not None and tracker.truth(tracker.optional(value, mark)))
     cls = recorder.class_of(value)
     if check is None or cls is kind:
+        if cls is not kind:
+            tracker.guard_bases(cls)
         return isinstance(value, kind)
     if check.__module__ not in _LIBRARY:
         return tracker.truth(tracker.call_function(check, [kind, value], {}))
@@ -68,6 +71,8 @@ def _wanted(protocol: type) -> set[str]:
 def _is_subclass(tracker: Tracker, cls: Any, kind: Any) -> bool:
     check = tracker.method(kind, "__subclasscheck__") if isinstance(kind, type) else None
     if check is None or not isinstance(cls, type):
+        if isinstance(cls, type):
+            tracker.guard_bases(cls)
         return issubclass(cls, kind)
     if check.__module__ not in _LIBRARY:
         return tracker.truth(tracker.call_function(check, [kind, cls], {}))
@@ -82,6 +87,8 @@ def _is_registered(tracker: Tracker, cls: type, kind: Any) -> bool:
     result = issubclass(cls, kind)
     if not tracker.is_fresh(cls) and not tracker.is_fresh(kind) and kind not in cls.__mro__:
         tracker.guard("subclass" if result else "no subclass", tracker.sources.const(cls), kind)
+    elif not tracker.is_fresh(cls):
+        tracker.guard_bases(cls)
     return result
 
 
@@ -97,8 +104,4 @@ def register(tracker: Tracker, kind: Any, cls: Any) -> Any:
 def has_flag(tracker: Tracker, value: Any, flag: int) -> bool:
     """Return whether the class of a value has a flag, such as the one that makes it a sequence for `match`, which registering it may set."""
     tracker.outside(value)
-    cls = tracker.recorder.class_of(value)
-    present = bool(cls.__flags__ & flag)
-    if not cls.__flags__ & IMMUTABLE and not tracker.is_fresh(cls):
-        tracker.guard("flag" if present else "no flag", tracker.sources.const(cls), flag)
-    return present
+    return tracker.guard_flag(tracker.recorder.class_of(value), flag)

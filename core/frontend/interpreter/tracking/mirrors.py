@@ -120,7 +120,7 @@ def is_sequence(kind: type) -> bool:
     """Return whether NumPy makes an array of the items of instances of a class in Python."""
     if any([lookup(kind, name) is not NULL for name in (*ARRAYS, *_MEMORY, "keys")]):
         return False
-    return all([hasattr(lookup(kind, name), "__code__") for name in ("__len__", "__getitem__")])
+    return all([is_in_python(lookup(kind, name)) for name in ("__len__", "__getitem__")])
 
 
 def mirror_of(tracker: Any, value: Any) -> Mirror:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.interpreter.protocols import dunder
 from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS
@@ -24,7 +24,10 @@ _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt
 
 _REPR = 2  # of the conversions in an f-string
 _BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
-_PLACE = re.compile(r"%(?:%|(?P<flags>[-+ 0]*)(?P<width>\d*)(?P<digits>\.\d+)?(?P<kind>[srdfeg]))")  # a conversion, or a percent sign
+_PLACE = re.compile(  # a conversion, or a percent sign
+    r"%(?:%|(?:\((?P<name>[^()]*)\))?(?P<flags>[-+ 0]*)(?P<width>\d*)(?P<digits>\.\d+)?(?P<kind>[srdiufFeEgG]))"
+)
+_WHOLE = "diu"  # conversions that write an int
 _JOINING = frozenset({operator.add, operator.iadd})
 _COMPARING = frozenset(_LOOK_THROUGH[:-1])
 _REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
@@ -46,10 +49,10 @@ def _form(match: re.Match, kind: str) -> str | None:
     flags, width, digits = match["flags"], match["width"], match["digits"]
     if match["kind"] in "sr":
         return None if flags or width or digits else ""
-    if (match["kind"] == "d" and (kind != "int" or digits)) or ("0" in flags and kind != "int"):  # infinity is not filled with zeros
+    if (match["kind"] in _WHOLE and (kind != "int" or digits)) or ("0" in flags and kind != "int"):  # infinity is not filled with zeros
         return None
     left, sign = "<" * ("-" in flags), "+" if "+" in flags else " " * (" " in flags)
-    return f"{left}{sign}{'0' * ('0' in flags and not left)}{width}{digits or ''}{match['kind']}"
+    return f"{left}{sign}{'0' * ('0' in flags and not left)}{width}{digits or ''}{'d' if match['kind'] in _WHOLE else match['kind']}"
 
 
 class Operators:
@@ -63,8 +66,10 @@ class Operators:
     def operator(self, op: Callable, x: Any, y: Any, name: str, reflected: str) -> Any:
         if self.recorder.writes_text and op not in _JOINING:
             x, y = (self.recorder.concrete(part) if self.recorder.is_text(part) else part for part in (x, y))
-        if op is operator.mod and (text := self.filled_in(x, y)) is not NULL:
-            return text
+        if op is operator.mod and type(x) is str:
+            x, y = self.by_position(x, y)
+            if (text := self.filled_in(x, y)) is not NULL:
+                return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             y = tuple(map(self.spelled, y)) if isinstance(y, tuple) and self.source(y) is None else self.spelled(y)
             self.words(y if isinstance(y, tuple) else (y,))
@@ -95,8 +100,10 @@ class Operators:
                 self.pin_held(value)
                 if not isinstance(value, BASES) and lookup(type(value), "__eq__") is not object.__eq__:
                     check_held(value, ORDER)
-        if op is operator.mod and (text := self.filled_in(x, y)) is not NULL:
-            return text
+        if op is operator.mod and type(x) is str:
+            x, y = self.by_position(x, y)
+            if (text := self.filled_in(x, y)) is not NULL:
+                return text
         if op is operator.mod and isinstance(x, (str, bytes)):
             if isinstance(y, dict) and self.looks_up_in_python(y):
                 return op(x, MappingMirror(self, y))
@@ -126,7 +133,7 @@ class Operators:
             return value if all([a is b for a, b in zip(parts, value, strict=True)]) else kind(parts)
         if kind is slice:
             return self.indexed(value)
-        if kind in self.atoms or not hasattr(lookup(kind, "__index__"), "__code__") or lookup(kind, "__torch_function__") is not NULL:
+        if kind in self.atoms or not is_in_python(lookup(kind, "__index__")) or lookup(kind, "__torch_function__") is not NULL:
             return value
         return value if self.recorder.is_tensor(value) else self.indexed(value)
 
@@ -233,10 +240,28 @@ class Operators:
             return {key: self.spelled(part) for key, part in container.items()}
         return type(container)(map(self.spelled, container))
 
-    def filled_in(self, template: Any, values: Any) -> Any:
+    def by_position(self, template: str, values: Any) -> tuple[str, Any]:
+        """Return a template and its values with numbers of the program for tensors that it writes as numbers, and without names of values."""
+        places = [match for match in _PLACE.finditer(template) if match["kind"]]
+        names = [match["name"] for match in places]
+        if type(values) is dict and self.source(values) is None and None not in names and "%" not in _PLACE.sub("", template):
+            template = _PLACE.sub(lambda match: match[0].replace(f"({match['name']})", "", 1), template)
+            values = tuple([self.get_item(values, name) for name in names])
+        items = tuple.__add__(values, ()) if isinstance(values, tuple) else (values,)
+        if len(items) != len(places):
+            return template, values
+        numbers = tuple([self._as_written(match["kind"], item) for match, item in zip(places, items, strict=True)])
+        return template, values if all([a is b for a, b in zip(numbers, items, strict=True)]) else numbers
+
+    def _as_written(self, kind: str, value: Any) -> Any:
+        """Return a value as the conversion `kind` takes it: a number of the program for a tensor, where it takes numbers."""
+        if kind in "sr" or not (self.recorder.is_tensor(value) or self.recorder.is_number(value)):
+            return value
+        number = self.recorder.converted(value, int if kind in _WHOLE else float)
+        return value if number is NULL else number
+
+    def filled_in(self, template: str, values: Any) -> Any:
         """Return `template % values` with numbers of the program among the values, as text of the program; NULL for others."""
-        if type(template) is not str:
-            return NULL
         values = tuple.__add__(values, ()) if isinstance(values, tuple) else (values,)
         places = [match for match in _PLACE.finditer(template) if match["kind"]]
         values = tuple([self.recorder.formatted(x) if self.recorder.is_symbolic(x) else x for x in values])
@@ -249,12 +274,15 @@ class Operators:
         for match in _PLACE.finditer(template):
             pieces.append(template[at : match.start()])
             at = match.end()
-            value, form = next(waiting) if match["kind"] else ((), "")
+            if not match["kind"]:
+                pieces.append("%")
+                continue
+            value, form = next(waiting)
             if self.recorder.is_number(value):
                 text = self.recorder.text(value, form)
             else:
                 text = self.format(value, 1 + (match["kind"] == "r"), None) if self._is_written(value) else NULL
-            pieces.append(match[0] % self.spelled(value) if text is NULL else text)
+            pieces.append(match[0] % (self.spelled(value),) if text is NULL else text)
         return self.join_text([*pieces, template[at:]])
 
     def _is_written(self, value: Any) -> bool:

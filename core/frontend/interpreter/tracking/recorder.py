@@ -19,6 +19,7 @@ class Recorder:
     symbolic_ints = False  # whether `symbolic` decides what the program sees of the ints in its arguments
     writes_text = False  # whether the program has written numbers into text
     atoms: frozenset[type] = frozenset()  # types of the framework that are guarded by value, as torch.dtype
+    marks: dict[type, str] = {}  # classes that a tensor is an instance of where its attribute of that name is true
 
     def start(self, tracker: Tracker) -> None:
         """Begin the run."""
@@ -169,6 +170,10 @@ class Recorder:
 
     def converted(self, value: Any, kind: type) -> Any:
         """Return int(value) or float(value) as a number that the computation returns; NULL where that takes its value."""
+        return NULL
+
+    def extremum(self, function: Any, x: Any, y: Any) -> Any:
+        """Return min(x, y) or max(x, y) as a number that the computation returns; NULL where that takes values."""
         return NULL
 
     def printed(self, tracker: Tracker) -> None:

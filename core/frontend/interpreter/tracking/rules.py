@@ -39,9 +39,10 @@ import types
 import weakref
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
 from types import BuiltinFunctionType, MethodDescriptorType, MethodWrapperType, ModuleType, WrapperDescriptorType
 from typing import Any, NamedTuple
+
+from dovetail.frontend.class_lookup import per_class
 
 _os = sys.modules[os.stat.__module__]  # posix, or nt
 
@@ -206,7 +207,7 @@ def _of_module(module: str, name: str, has_arguments: bool) -> Any:
     return MODULES.get(module) or (None if has_arguments else VALUE)
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def _of_maker(cls: type) -> Any:
     """Return the rule of a class: that of the first base with a row; one that only stores attributes keeps its arguments."""
     for base in cls.__mro__:
@@ -216,7 +217,7 @@ def _of_maker(cls: type) -> Any:
     return KEEPS if own == [object.__new__, object.__init__] else None
 
 
-@lru_cache(maxsize=4096)
+@per_class
 def of_class(kind: type, name: str) -> Any:
     """Return the rule of a method of a class in C."""
     defining = next((base for base in kind.__mro__ if name in vars(base)), kind)

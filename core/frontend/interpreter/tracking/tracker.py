@@ -60,6 +60,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self.atoms = ATOMS | self.recorder.atoms
         self.sources, self.effects = Sources(), Effects(self)
         self.guards: dict[tuple, Guard] = {}
+        self.later: dict[tuple, Guard] | None = None  # those that a backward needs, while it is traced
         self.known: dict[int, tuple[Any, Source]] = {}
         self.views: dict[int, Any] = {}  # id of a dict: the object that has these attributes; itself where it is a module's variables
         self.namespaces: dict[int, dict] = {}  # id of a dict: the globals of an outside function that was called
@@ -71,6 +72,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self.decimals = decimal_context()
         self.handled = sys.exception()  # what the caller handles
         self.calls: list[Source] = []  # what is run at every call, in order
+        self.identities: dict[int, Any] = {}  # what id() returned -> the object that this trace created
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
         self.cached: dict[tuple, tuple] = {}  # calls of functions behind functools.lru_cache: the result, and what was called
@@ -91,8 +93,9 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
             hash(key)
         except TypeError:
             key = (kind, source, id(value), type(value))
-        if key not in self.guards:
-            self.guards[key] = Guard(kind, source, value)
+        guard = self.guards.get(key) or self.guards.setdefault(key, Guard(kind, source, value))
+        if self.later is not None:
+            self.later[key] = guard
 
     def all_guards(self) -> list[Guard]:
         """Return all guards: those of values in the order of their discovery, then those on what classes lack."""

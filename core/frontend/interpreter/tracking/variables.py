@@ -22,7 +22,12 @@ class Variables:
             raise ValueError("Cell is empty")
         if now is not NULL:
             return now
-        return self.reach(cell.cell_contents, self.sources.attr(source, "cell_contents"))
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            self.guard("unset", source, "cell_contents")
+            raise
+        return self.reach(value, self.sources.attr(source, "cell_contents"))
 
     def store_cell(self, cell: CellType, value: Any) -> None:
         if self.source(cell) is None:

@@ -1,0 +1,158 @@
+"""`p.data = value` inside compiled functions, as momentum averages of weights are written."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import dovetail
+from dovetail.errors import Unsupported
+
+X = torch.linspace(-1, 2, 6).reshape(2, 3)
+
+
+class Momentum(nn.Module):
+    """An encoder beside one whose weights are a momentum average of its weights, as in MoCo and BYOL."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+        self.key = copy.deepcopy(self.query).requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        for q, k in zip(self.query.parameters(), self.key.parameters(), strict=True):
+            k.data = k.data * 0.9 + q.data * (1.0 - 0.9)
+
+    def forward(self, x):
+        self.update()
+        with torch.no_grad():
+            target = self.key(x)
+        return (self.query(x) - target).square().mean()
+
+
+def test_a_momentum_average_of_weights_trains_as_eager():
+    model = Momentum()
+    compiled = dovetail.jit(twin := copy.deepcopy(model))
+    ours, theirs = (torch.optim.SGD(m.query.parameters(), lr=0.1, momentum=0.9) for m in (twin, model))
+    for _ in range(4):
+        for forward, optimizer in ((model, theirs), (compiled, ours)):
+            optimizer.zero_grad()
+            forward(X).backward()
+            optimizer.step()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(twin.state_dict()[name], value, msg=name)
+    assert compiled.cache_info().misses == 1
+
+
+def clamped(p, x):
+    p.data = p.data.clamp_(0.0)
+    return p * x
+
+
+def swapped_once(p, x):
+    new = x * 2
+    p.data = new
+    p.mul_(3)
+    return p + 1
+
+
+def of_computed(p, x):
+    y = p * 2
+    y.data = (x + 1).reshape(2, 3)
+    return y * p
+
+
+def step(p, x):
+    loss = (p * p * x).sum()
+    loss.backward()
+    p.data = p.data - 0.1 * p.grad
+    return loss.detach()
+
+
+@pytest.mark.parametrize("fn", [clamped, swapped_once, of_computed, step])
+def test_values_and_gradients_are_eagers(fn):
+    results = []
+    for function in (fn, dovetail.jit(fn)):
+        p = X.clone().requires_grad_(fn in (of_computed, step))
+        out = function(p, X.flip(0).contiguous())
+        if out.requires_grad:
+            out.sum().backward()
+        results.append((out.detach(), p.detach().clone(), p.grad))
+    torch.testing.assert_close(results[1], results[0])
+
+
+def shared(p, x):
+    p.data = x
+    return p + 1
+
+
+def viewed(p, x):
+    p[0].data = x[0] + 1
+    return p + 1
+
+
+def of_another_shape(p, x):
+    p.data = x.sum(0)
+    return p + 1
+
+
+def old_view(p, x):
+    old = p.data
+    p.data = x + 1
+    return old + p
+
+
+def old_view_returned(p, x):
+    old = p.view(-1)
+    p.data = x + 1
+    return old
+
+
+def value_written(p, x):
+    new = x + 1
+    p.data = new
+    new.add_(1)
+    return p * 1
+
+
+def value_returned(p, x):
+    new = x + 1
+    p.data = new
+    return new
+
+
+def value_of_two(p, x):
+    q, new = x * 3, x + 1
+    p.data = new
+    q.data = new
+    return p + q
+
+
+REFUSED = [shared, viewed, of_another_shape, old_view, old_view_returned, value_written, value_returned, value_of_two]
+
+
+@pytest.mark.parametrize("fn", REFUSED)
+def test_memory_that_would_be_shared_is_refused(fn):
+    p = X.clone()
+    with pytest.raises(Unsupported, match=r"sets \.data|whose \.data"):
+        dovetail.jit(fn)(p, X + 0)
+    assert torch.equal(p, X)
+
+
+def test_a_tensor_outside_that_shares_the_memory_is_never_written():
+    compiled, p = dovetail.jit(lambda p, x: setattr(p, "data", x + 1)), X.clone()
+    compiled(p, X)
+    assert torch.equal(p, X + 1)
+    view = p[0]
+    with pytest.raises(Unsupported, match="whose memory other tensors use"):
+        compiled(p, X * 2)
+    assert torch.equal(view, X[0] + 1)
+    del view
+    compiled(p, X * 2)
+    assert torch.equal(p, X * 2 + 1)
+    assert compiled.cache_info().misses <= 2
