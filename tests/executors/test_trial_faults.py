@@ -211,3 +211,53 @@ def test_a_stranger_is_tried_in_one_process_and_out_in_the_next_until_its_versio
         assert process.returncode == 0, process.stderr
         runs.append((process.stderr.count("DisagreementWarning: stranger disagrees"), process.stdout.split()))
     assert runs == [(1, ["stranger", "disagreed"]), (0, ["torch"]), (1, ["stranger", "disagreed"])]
+
+
+def kept_by(key):
+    """A fault that computes once for each key of its first input."""
+
+    def fault(run):
+        cache = {}
+        return lambda *inputs: [x.clone() for x in cache.setdefault(key(inputs[0]), run(*inputs))]
+
+    return fault
+
+
+@pytest.mark.parametrize("key", [id, torch.Tensor.data_ptr, lambda x: (x.data_ptr(), x.shape)], ids=["identity", "address", "address and shape"])
+@pytest.mark.parametrize("kind", [operator, fusion])
+def test_results_kept_by_the_identity_of_inputs_are_caught_by_the_second_call(kind, key):
+    fn, alive = dovetail.jit(torch.sin, executors=[kind(kept_by(key), "sin")]), []
+    for call in range(2):
+        x = torch.rand(SIZE)
+        alive.append(x)  # so that no call sees the identity or the address of another's input
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.testing.assert_close(fn(x), torch.sin(x))
+        messages = [str(w.message) for w in caught if isinstance(w.message, dovetail.DisagreementWarning)]
+        assert len(messages) == call, messages
+    assert "in whose memory others lay before" in messages[0]
+
+
+def test_float64_that_is_computed_in_float32_is_caught():
+    fn = dovetail.jit(torch.exp, executors=[of("own", torch.exp, lambda x: x.float().exp().to(x.dtype))])
+    x = torch.rand(100, dtype=torch.float64)
+    with pytest.warns(dovetail.DisagreementWarning):
+        torch.testing.assert_close(fn(x), torch.exp(x), rtol=1e-12, atol=1e-12)
+
+
+def test_a_large_line_is_compared_whole_once_its_calls_took_as_long(monkeypatch):
+    def fault(run):
+        def faulty(*inputs):
+            results = [x.clone() for x in run(*inputs)]
+            results[0][500, 7] += 1
+            return results
+
+        return faulty
+
+    monkeypatch.setenv("DOVETAIL_TRIAL_BUDGET", "1e-9")
+    fn = dovetail.jit(lambda x: torch.sin(x) * 2 + 1, executors=[fusion(fault, "sin")])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(64):
+            fn(torch.rand(1000, 1000))
+    assert any(isinstance(w.message, dovetail.DisagreementWarning) for w in caught)

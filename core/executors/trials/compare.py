@@ -20,6 +20,7 @@ from dovetail.trace import BoundSymbol, Proxy
 
 SAMPLES = 4  # programs with other rounding that a difference is judged by
 FEW = 1 << 16  # elements up to which there are twice as many
+SLACK = {torch.float64: 1e-2, torch.complex128: 1e-2}  # of the tolerances, by which one sees what was computed in float32
 WROTE = "it wrote into"  # how a sentence about a contract begins, where an executor wrote into its arguments
 
 
@@ -53,13 +54,15 @@ class LineComparison:
         """Return how the first result that differs does so; None where all agree."""
         explanations: tuple[list[Any] | None, list[list[Any]]] | None = None
         for i, name, got, expected, positions in results:
-            verdict = agreement(got, expected)
+            slack = SLACK.get(getattr(got, "dtype", None), 1.0)
+            verdict = agreement(got, expected, slack=slack)
             if verdict.difference is None:
                 self.ulps = max(self.ulps, verdict.ulps)
                 continue
             explanations = explanations or self._explanations()
             exactly, samples = explanations
-            message = differs(got, expected, exactly[i] if exactly else None, rounded=[each[i] for each in samples], positions=positions)
+            exact_result, others = exactly[i] if exactly else None, [each[i] for each in samples]
+            message = differs(got, expected, exact_result, slack=slack, rounded=others, positions=positions)
             if message is not None:
                 return f"{name}: {message}"
         return None

@@ -34,6 +34,7 @@ from dovetail.executors.trials.reference import (
     uninitialized,
 )
 from dovetail.executors.trials.rows import Sample, choice, memory
+from dovetail.executors.trials.stale import kept, on_new_values
 from dovetail.executors.trials.tolerance import differs
 from dovetail.prims.sizes import relations_in
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, tree_map
@@ -81,14 +82,20 @@ class Judge:
         why = _exempt(line)
         if turn is None or why is not None or (not tried.excluded and (why := self._scope(tried, turn, 0.0).excuse) is not None):
             tried.outcome = tried.outcome if tried.tries else why or OVER
-            return fn(*args, **kwargs)
+            began = time.perf_counter()
+            result = fn(*args, **kwargs)
+            tried.took = time.perf_counter() - began
+            return result
         inputs = dict(zip(_read(line), _values(line, args, kwargs)))
         if tried.excluded:
             return _filled(line, inputs, self._right(tried, inputs))
         wait = wait_for(line)
         written = set(into)
 
-        def again() -> Any:
+        def again(instead: Mapping[int, Any] | None = None) -> Any:
+            if instead:
+                values, named = tree_map(lambda x: instead.get(id(x), x), (args, kwargs))
+                return fn(*values, **named)
             if not written:
                 return fn(*args, **kwargs)
             return fn(*[own_copy(x) if is_proxy(p) and p in written else x for p, x in zip(line.args, args)], **kwargs)
@@ -99,7 +106,7 @@ class Judge:
         began = time.perf_counter()
         result = again()
         wait()
-        took = time.perf_counter() - began
+        tried.took = took = time.perf_counter() - began
         values = {p: x for p, x in paired(line.out, result) if is_proxy(p)}
         got = [values[p] for p in line.writes]
         if before is not None:
@@ -232,7 +239,7 @@ class Judge:
         expected = self._reference(tried, inputs)
         difference = breach or self._difference(tried, tried.operation, inputs, got, expected)
         if difference is None and again is not None:
-            difference = self._repeated(tried, inputs, got, expected, again, turn, took)
+            difference = self._repeated(tried, inputs, got, expected, again, turn, took) or self._stale(tried, inputs, got, expected, again)
         tried.seconds = time.perf_counter() - began
         turn.spend(tried.seconds)
         return difference, expected
@@ -277,7 +284,7 @@ class Judge:
     ) -> str | None:
         """How another run on the same inputs differs from the reference; None where none does, or there is no time."""
         for _ in range(AGAIN):
-            if not tried.always and took > turn.left / 4 and not turn.is_free(tried, tried.work):
+            if not tried.always and took > turn.left / 4 and not turn.is_free(tried, tried.work) and not turn.has_earned(tried, SLOWER * took):
                 return None
             values = {p: x for p, x in paired(tried.operation.out, again()) if is_proxy(p)}
             new = [values[p] for p in tried.operation.writes]
@@ -288,6 +295,21 @@ class Judge:
             if (difference := self._difference(tried, tried.operation, inputs, new, expected)) is not None:
                 return f"run again on the same inputs, {difference}"
         return None
+
+    def _stale(
+        self, tried: TriedLine, inputs: dict[Proxy, Any], got: list[Any], expected: list[Any], again: Callable[[Mapping[int, Any]], Any]
+    ) -> str | None:
+        """How the results differ where other values lay in the memory of the inputs before; None where they do not."""
+        copies, tried.copies = tried.copies, kept(inputs, self.account) if tried.tries == 0 else None
+        result = None if copies is None else on_new_values(copies, inputs, again)
+        if result is None:
+            return None
+        values = {p: x for p, x in paired(tried.operation.out, result) if is_proxy(p)}
+        new = [values[p] for p in tried.operation.writes]
+        if all([_same(a, b) for a, b in zip(new, got)]):
+            return None
+        difference = self._difference(tried, tried.operation, inputs, new, expected)
+        return None if difference is None else f"run on inputs in whose memory others lay before, {difference}"
 
     def _drawn(self, tried: TriedLine, inputs: dict[Proxy, Any], result: Any, got: list[Any], before: Any, again: Callable[[], Any]) -> Any:
         """Return what a line that draws random numbers goes on with.

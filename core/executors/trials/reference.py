@@ -66,8 +66,36 @@ def program(
     written = [inner for part in parts(line) for inner in (part.body if is_unwritten(part) and part.body else (part,))]
     alone.lines = [part.replace(implementation=None) for part in written]
     alone.relations = relations_in([(inner.args, inner.kwargs) for part in written for inner in (part, *prims_of([part]))])
-    run = to_callable(release(sizes(dispatch(alone, executors))))
+    placed = release(sizes(dispatch(alone, executors)))
+    run = _interpreted(placed) or to_callable(placed)
     return lambda *values: list(run(*values))
+
+
+def _interpreted(trace: Trace) -> Callable[..., Any] | None:
+    """Return a function that runs the lines of a program one after the other; None where one of them is more than a call.
+
+    A reference runs a few times: printing and compiling its text takes longer than that.
+    """
+    calls = [line for line in trace.lines if line.symbol is not prims.delete]
+    if trace.relations is not None or any([line.implementation is None or line.implementation.fn is None for line in calls]):
+        return None
+
+    def run(*values: Any) -> Any:
+        env = trace.constants | dict(zip(trace.inputs, values, strict=True))
+
+        def value(leaf: Any) -> Any:
+            return env[leaf] if is_proxy(leaf) else leaf
+
+        for line in trace.lines:
+            if line.symbol is prims.delete:
+                for p in line.args:
+                    del env[p]
+                continue
+            args, kwargs = tree_map(value, (line.args, line.kwargs))
+            env.update([(p, x) for p, x in paired(line.out, line.implementation.fn(*args, **kwargs)) if is_proxy(p)])
+        return tree_map(value, trace.outputs)
+
+    return run
 
 
 def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority) -> list[Any] | None:

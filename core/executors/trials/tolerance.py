@@ -62,24 +62,24 @@ def differs(
     return None
 
 
-def agreement(got: Any, expected: Any) -> Agreement:
-    """Return whether two results are within the tolerances, in few passes over their memory."""
+def agreement(got: Any, expected: Any, *, slack: float = 1.0) -> Agreement:
+    """Return whether two results are within `slack` times the tolerances, in few passes over their memory."""
     if not isinstance(got, Tensor) or not isinstance(expected, Tensor) or _kind(got) != _kind(expected):
-        return Agreement(_differs(got, expected))
+        return Agreement(_differs(got, expected, slack=slack))
     if got.numel() == 0 or torch.equal(got, expected):
         return Agreement(None)
     if not got.is_floating_point() or got.dtype not in TOLERANCE:
-        return Agreement(_differs(got, expected))
+        return Agreement(_differs(got, expected, slack=slack))
     got, expected = got.detach(), expected.detach()
-    relative, absolute = TOLERANCE[got.dtype]
+    relative, absolute = (slack * n for n in TOLERANCE[got.dtype])
     a, b = (got.float(), expected.float()) if got.dtype in NARROW else (got, expected)
     off = torch.sub(a, b).abs_()
     largest, scale = float(off.max()), float(torch.stack(torch.aminmax(b)).abs().max())
     if not math.isfinite(largest):  # which no tolerance allows
-        return Agreement(_differs(got, expected))
+        return Agreement(_differs(got, expected, slack=slack))
     absolute = _absolute(absolute, scale, got.dtype)
     within = largest <= absolute or bool((off <= b.abs().mul_(relative).add_(absolute)).all())
-    if not within and (message := _differs(got, expected)) is not None:
+    if not within and (message := _differs(got, expected, slack=slack)) is not None:
         return Agreement(message)
     ulp = torch.finfo(got.dtype).eps * scale
     return Agreement(None, largest / ulp if ulp > 0 else 0.0)
@@ -175,10 +175,19 @@ def _scale(exact: Tensor) -> Tensor:
     return sizes.clamp(min=ORDINARY * float(typical.median())) if typical.numel() else torch.ones_like(sizes)
 
 
+def _place(number: int, shape: Sequence[int]) -> list[int]:
+    """Return the position of the element of a row-major number; torch.unravel_index imports sympy."""
+    place = []
+    for size in reversed(shape):
+        number, index = divmod(number, size)
+        place.append(index)
+    return place[::-1]
+
+
 def _figures(a: Tensor, b: Tensor, off: Tensor, got: Tensor, relative: float, absolute: float, positions: Tensor | None) -> str:
     gap = torch.where(off, (a - b).abs().to(torch.float64), 0.0).nan_to_num(nan=float("inf"))
     at = int(gap.argmax())
-    place = [int(i) for i in torch.unravel_index(torch.tensor(at), got.shape)]
+    place = _place(at, got.shape)
     if positions is not None:
         place[0] = int(positions[place[0]])
     ours, theirs = a.flatten()[at].item(), b.flatten()[at].item()

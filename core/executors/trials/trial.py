@@ -60,7 +60,7 @@ class Trial:
         with self.lock:
             if self.run_lines is None:
                 self.run_lines = to_callable(self.trace_run)
-            turn = next_round(self.tried, self.account)
+            turn = next_round(self.tried, self.account, self.due)
         token, before = ROUND.set(turn), generators() if self.by_rules else None
         try:
             result = self.run_lines(*inputs)
