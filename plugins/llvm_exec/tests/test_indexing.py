@@ -41,6 +41,25 @@ def test_an_index_out_of_range_is_an_error(fn, kind, bad):
         ours(x, index)
 
 
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, i: torch.ones(7)[i] * 2,
+        lambda x, i: F.embedding(i, torch.zeros(7, 3)) + 1,
+        lambda x, i: torch.gather(torch.ones(7, 3), 0, i[:, None]) + 1,
+        lambda x, i: torch.index_select(x.sum().expand(7), 0, i) + 1,
+        lambda x, i: torch.ones(1, dtype=torch.bool).expand(7)[i] & True,
+    ],
+)
+def test_an_index_into_equal_elements_is_checked(fn):
+    ours, x, index = compiled(fn), torch.randn(7, 3), torch.arange(7)
+    assert_same(ours(x, index), fn(x, index))
+    assert runs_kernels(ours)
+    index[3] = 7
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        ours(x, index)
+
+
 def test_cat_of_computed_parts():
     x, y, z = torch.randn(4, 5), torch.randn(4, 1), torch.randn(4, 30)
     assert_like_eager(lambda x, y, z: torch.cat([x * 2, y + 1, z], 1), x, y, z)

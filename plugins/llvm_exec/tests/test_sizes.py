@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import threading
+import warnings
 from types import BuiltinFunctionType
 
 import pytest
@@ -13,7 +15,8 @@ import torch.nn.functional as F
 import dovetail
 from dovetail.compiler.api import last_entry
 from dovetail.extend.advanced import to_callable
-from dovetail_llvm_exec.call import launch
+from dovetail_llvm_exec.call import kernel, launch
+from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.loops import stage
 from dovetail_llvm_exec.region import groups
 
@@ -163,6 +166,24 @@ def test_a_large_call_is_tried_and_streams(monkeypatch):
     assert compiled.cache_info().programs == 1
 
 
+def test_a_kernel_that_was_compiled_for_small_results_streams_when_large_ones_come(monkeypatch):
+    for module in (groups, stage):
+        monkeypatch.setattr(module, "STREAMED", 1 << 16)
+    monkeypatch.setattr(launch, "LARGE", 1 << 16)
+
+    def fn(x, y):
+        return F.softmax(x - 3, -1) * y
+
+    compiled = dovetail.jit(fn, dynamic=True, executors=EXECUTORS)
+    texts, compile = [], jit.Compiler.compile
+    monkeypatch.setattr(jit.Compiler, "compile", lambda self, text, *args, **kwargs: texts.append(text) or compile(self, text, *args, **kwargs))
+    for shape in ((5, 7), *[(300, 128)] * launch.MANY, (301, 131), (6, 9)):
+        x, y = inputs(shape)
+        torch.testing.assert_close(compiled(x, y), fn(x, y), rtol=1e-4, atol=1e-4)
+    assert compiled.cache_info().programs == 1
+    assert ["!nontemporal" in text for text in texts] == [False, True]
+
+
 def test_threads_with_different_sizes():
     compiled, wrong = dovetail.jit(normalized, dynamic=True, executors=EXECUTORS), []
     compiled(*inputs((3, 5)))
@@ -238,3 +259,25 @@ def test_a_slice_past_the_end_is_empty(dynamic):
         for got, want in zip(compiled(x), fn(y), strict=True):
             torch.testing.assert_close(got, want)
             torch.testing.assert_close(torch.autograd.grad(got.sum(), x, retain_graph=True), torch.autograd.grad(want.sum(), y, retain_graph=True))
+
+
+def test_rows_are_not_divided_by_their_number(monkeypatch):
+    texts, write = [], kernel.program
+    monkeypatch.setattr(kernel, "program", lambda *args, **kwargs: texts.append(write(*args, **kwargs)) or texts[-1])
+    ours = dovetail.jit(lambda x: F.layer_norm(x, x.shape[-1:], eps=1.25e-5), executors=EXECUTORS, dynamic=True)
+    ours(torch.randn(40, 32))
+    (text,) = [each.text for each in texts]
+    assert "urem" not in text  # a remainder of the size in each row costs as much as a few vectors
+    assert set(re.findall(r"fdiv float (\S+),", text)) == {"0x3FF0000000000000"}  # reciprocals, which wait for no row
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 40])
+@pytest.mark.parametrize("correction", [0, 1, 2, 3])
+def test_variances_of_few_elements(columns, correction):
+    ours = dovetail.jit(lambda x: torch.var_mean(x, -1, correction=correction), executors=EXECUTORS, dynamic=True)
+    ours(torch.randn(5, 7))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about what is left of few elements
+        x = torch.randn(4, columns)
+        x[0] = 2.0
+        torch.testing.assert_close(ours(x), torch.var_mean(x, -1, correction=correction), equal_nan=True)

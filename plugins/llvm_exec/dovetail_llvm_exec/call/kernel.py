@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from dovetail.extend.advanced import (
     region_key,
 )
 from dovetail.langs.torch import TO_TORCH
-from dovetail.prims.sizes import Size
+from dovetail.prims.sizes import Size, is_symbolic
 from dovetail.prims.spec import fills
 from dovetail_llvm_exec.call import threads
 from dovetail_llvm_exec.call.inplace import chosen, writing
@@ -170,7 +171,25 @@ def _compiled(region: Trace, sizes: RegionSizes | None = None, mark: str | None 
 def _written(graph: Graph, stored: dict[Node, Output], places: tuple[Place, ...]) -> tuple[int, Bound]:
     """Return the number of loop nests that compute `stored`, and their kernel."""
     built, bound = _bound(graph, stored, places=places)
+    if places and not built.plan.streamed and any(is_symbolic(node.shape) and not node.reduces for node in stored):
+        bound = bound._replace(streaming=_streaming(graph, stored, places))
     return built.groups, bound
+
+
+def _streaming(graph: Graph, stored: dict[Node, Output], places: tuple[Place, ...]) -> Callable[[], Bound | None]:
+    """Return what compiles a kernel of many sizes again, to write results past the caches; it returns None where it would assume more of sizes."""
+    sizes, known, lock = graph.sizes, len(graph.sizes.questions), threading.Lock()
+
+    def compile() -> Bound | None:
+        with lock:
+            try:
+                with sizes.unassuming(CannotLower):
+                    bound = _bound(graph, stored, places=places, streamed=True)[1]
+            except (CannotLower, CannotFuse, Broken):
+                return None
+        return bound if len(sizes.questions) == known else None
+
+    return compile
 
 
 def _recalled(graph: Graph, stored: dict[Node, Output], mark: str) -> tuple[int, Bound]:
@@ -195,10 +214,13 @@ def _linking() -> jit.Compiler:
     return compiler
 
 
-def _bound(graph: Graph, stored: dict[Node, Output], *, fresh: bool = True, places: tuple[Place, ...] = ()) -> tuple[Program, Bound]:
+def _bound(
+    graph: Graph, stored: dict[Node, Output], *, fresh: bool = True, places: tuple[Place, ...] = (), streamed: bool = False
+) -> tuple[Program, Bound]:
     """Return the program that computes `stored`, and its kernel."""
     compiler, parallel = _linking(), bool(threads.pool())
-    built = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh, symbols=[place.name for place in places])
+    symbols = [place.name for place in places]
+    built = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh, symbols=symbols, streamed=streamed)
     outputs, parallel, row_words = tuple(stored.values()), parallel and built.parallel, 0
     if places:
         dtypes = [SCALAR_TYPES[TO_TORCH[out.dtype]] for out in outputs]

@@ -24,6 +24,7 @@ from dovetail_llvm_exec.ir import jit
 
 RELEASED = 20_000.0  # nanoseconds of work for which other Python threads get to run
 LARGE = 16 << 20  # bytes from which outputs are taken from the pool: what is smaller, the allocator keeps for the next call
+MANY = 4  # calls with large results after which a kernel of many sizes is compiled for them
 ROOM = -1  # as the workspace of a kernel: the last tensor that it is given is that
 
 
@@ -69,6 +70,7 @@ class Bound(NamedTuple):
     parallel: bool
     places: tuple[Place, ...] = ()
     row_words: int = 0
+    streaming: Callable[[], Bound | None] | None = None  # compiles it for large results, if it is not
 
 
 class Payload(bytes):
@@ -212,16 +214,27 @@ def _sized_builtin(bound: Bound) -> Callable[..., tuple]:
 
 
 def _sized_slow(bound: Bound) -> Callable[..., tuple]:
-    """Return the function of a kernel of many sizes through ctypes; large tensors are from the pool."""
+    """Return the function of a kernel of many sizes through ctypes; large tensors are from the pool.
+
+    A kernel that was compiled for small results is compiled again for large ones, when there have been some of them.
+    """
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
     shapes = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(bound.kernel.others["shapes"])
     first = 2 + bound.inputs + len(bound.outputs)
     words, row_words = ctypes.c_int64 * (first + len(bound.places)), ctypes.c_int64 * bound.row_words
+    large_calls, streaming = 0, None
 
     def slow(*inputs: Any) -> tuple:
+        nonlocal large_calls, streaming
         args, rows = words(), row_words()
         args[first:] = [place.read(inputs) for place in bound.places]
         shapes(ctypes.addressof(args), ctypes.addressof(rows))
+        if bound.streaming is not None and rows[2] >= LARGE:
+            large_calls += 1
+            if large_calls == MANY and (larger := bound.streaming()) is not None:
+                streaming = _sized_slow(larger)
+            if streaming is not None:
+                return streaming(*inputs)
         outs, at = [], HEAD
         for out in bound.outputs:
             rank = rows[at]

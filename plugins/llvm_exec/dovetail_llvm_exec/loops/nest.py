@@ -155,7 +155,8 @@ class Nest:
         if expr.op == "const":
             return self.operand(expr, lanes)
         if expr.op == "load":
-            return kinds.from_memory(self.b, self._loaded(expr, lanes), expr.dtype)
+            loaded = self._loaded(expr, lanes)
+            return self._narrow(kinds.from_memory(self.b, loaded, expr.dtype), loaded, expr.dtype)
         if expr.op == "index":
             return self._index(expr.data, lanes)
         if expr.op == "checked":
@@ -169,16 +170,26 @@ class Nest:
         if self._by_inverse(expr):
             return self._quotient(expr, operands[0])
         op = Op(self.b, expr.dtype, source, lambda mask, what: self.fault(mask, what), numbers)
-        return self.rounded(written(op, expr.op, operands), expr.dtype) if expr.op not in EXACT else written(op, expr.op, operands)
+        value = written(op, expr.op, operands)
+        if expr.op not in EXACT:
+            return self.rounded(value, expr.dtype)
+        if expr.op == "where" and expr.dtype in kinds.HALVES:
+            sides = [self.to_memory(x, expr.dtype) if (x.name, expr.dtype) in self.narrow else None for x in operands[1:]]
+            return value if None in sides else self._narrow(value, self.b.select(operands[0], *sides), expr.dtype)
+        return value
+
+    def _narrow(self, value: Value, stored: Value, dtype: DType) -> Value:
+        """Return `value`, and remember what it is in memory."""
+        if dtype in kinds.HALVES:
+            self.narrow[value.name, dtype] = stored
+        return value
 
     def rounded(self, x: Value, dtype: DType) -> Value:
         """Round `x` to the nearest number that `dtype` holds, in the format that it is computed with."""
         if dtype not in kinds.HALVES:
             return x
         narrow = kinds.narrowed(self.b, x, dtype)
-        wide = kinds.widened(self.b, narrow, dtype)
-        self.narrow[wide.name, dtype] = narrow
-        return wide
+        return self._narrow(kinds.widened(self.b, narrow, dtype), narrow, dtype)
 
     def to_memory(self, x: Value, dtype: DType) -> Value:
         """Return what is stored of a value."""

@@ -49,17 +49,26 @@ class Program(NamedTuple):
         return sum(cost.now for cost in self.costs)
 
 
-def program(graph: Graph, stored: Sequence[Node], target: Any, *, parallel: bool = True, fresh: bool = True, symbols: Sequence[str] = ()) -> Program:
+def program(
+    graph: Graph,
+    stored: Sequence[Node],
+    target: Any,
+    *,
+    parallel: bool = True,
+    fresh: bool = True,
+    symbols: Sequence[str] = (),
+    streamed: bool = False,
+) -> Program:
     """Return the program that computes `stored` from the graph's inputs; `fresh`: into memory of its own, which starts at a cache line.
 
-    `symbols` are the sizes that `run` gets as words behind all addresses.
+    `symbols` are the sizes that `run` gets as words behind all addresses.  `streamed`: results with such sizes are expected to be large.
 
     Raises `Broken` where the verifier refuses it.
     """
     plan = Plan(graph, stored)
     verify_plan(plan)
     if fresh:
-        plan.stream()
+        plan.stream(symbolic=streamed)
     module, workspace = Module(target), Workspace()
     module.sizes = {name: 2 + len(graph.inputs) + len(plan.stored) + i for i, name in enumerate(symbols)}
     last = plan.last_reads()

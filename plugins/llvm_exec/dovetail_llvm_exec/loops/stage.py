@@ -223,7 +223,7 @@ class Stage:
             steps = [store.form.const, *[step for atom, step in store.form.terms if atom not in nest.across.atoms]]
             if store.form.moving or any(type(n) is int and n % nest.lanes for n in steps):
                 return None
-            sizes = [b.compare("eq", b.urem(b.constant(n, "i64"), nest.lanes), 0) for n in steps if type(n) is Size]
+            sizes = [b.compare("eq", b.constant(n % nest.lanes, "i64"), 0) for n in steps if type(n) is Size]
             many = b.compare("ge", b.constant(self.group.numel, "i64"), STREAMED // store.buffer.dtype.bytes)
             for test in (many, *sizes):
                 fits = test if fits is None else b.and_(fits, test)
@@ -250,4 +250,9 @@ def lanes_below(b: Builder, left: Value, lanes: int) -> Value:
 
 def first_lanes(count: int, lanes: int) -> Value:
     """Return a mask of the first lanes."""
-    return Value(f"<{', '.join('i1 true' if i < count else 'i1 false' for i in range(lanes))}>", vector("i1", lanes))
+    return lanes_between(0, count, lanes)
+
+
+def lanes_between(low: int, high: int, lanes: int) -> Value:
+    """Return a mask of the lanes from `low` to below `high`."""
+    return Value(f"<{', '.join('i1 true' if low <= i < high else 'i1 false' for i in range(lanes))}>", vector("i1", lanes))

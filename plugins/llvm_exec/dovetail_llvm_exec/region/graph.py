@@ -10,13 +10,16 @@ from dovetail.dtypes import DType, bfloat16, bool_, float16, float32
 from dovetail.extend import BoundSymbol, TensorSpec, Trace
 from dovetail.extend.advanced import ExecutorError, RegionSizes, prims_of
 from dovetail.prims import row_major
-from dovetail.prims.sizes import Size, is_symbolic
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, times
 
 VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold"})
 REDUCTIONS = frozenset({"sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin"})
 COPIES = frozenset({"clone", "stride_order", "device_put"})
 SHORT, MANY = 32, 2048  # columns of a short row, and rows that are many
+FEW, WRITTEN = 16, 96  # elements that an expression joins, and the operations that it may have for that
+CONTRACTED = frozenset({"torch.add", "torch.sub", "torch.rsub", "torch.addcmul", "torch.addr", "torch.lerp"})  # not addcdiv, which adds a quotient
+UNROLLED = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "bitwise_or", "all": "bitwise_and"}
 EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True, "var": float("nan")}
 
 
@@ -25,14 +28,15 @@ class Node:
 
     `base`, `offset` and `place` say where a view's elements lie in the memory of what it is a view of; other nodes are their own base.
     `depth` counts the operations before it.  `rough`: it is part of an operation whose results are all rounded to 16 bits.
+    `contracted`: it is a sum whose second operand is a product that is not rounded before it is added.
     """
 
-    __slots__ = ("args", "base", "depth", "dtype", "number", "offset", "op", "params", "proxy", "rough", "shape", "steps")
+    __slots__ = ("args", "base", "contracted", "depth", "dtype", "number", "offset", "op", "params", "proxy", "rough", "shape", "steps")
 
     def __init__(self, number: int, op: str, args: tuple, params: dict[str, Any], shape: tuple[int, ...], dtype: DType, steps: tuple[int, ...]):
         self.number, self.op, self.args, self.params, self.shape, self.dtype, self.steps = number, op, args, params, shape, dtype, steps
         self.proxy: Any = None  # of the line that computes it, where there is one
-        self.base, self.offset, self.rough = self, 0, False
+        self.base, self.offset, self.rough, self.contracted = self, 0, False, False
         self.depth = 1 + max([a.depth for a in self.nodes], default=-1)
         if op in VIEWS:
             self.base, self.offset = args[0].base, args[0].offset + _offset(op, args[0].steps, params)
@@ -91,6 +95,8 @@ class Graph:
             for inner in prims_of([line]):
                 if inner.writes:
                     self._line(inner)
+            for proxy in _sums_of_products(line):
+                self.of[proxy].contracted = self.of[proxy].dtype.kind == "float"
             if line.body:
                 self._unrounded(self.nodes[first:], {self.of[p].base for p in line.writes})
         self.outputs = [self.of[p] for p in region.outputs]
@@ -149,6 +155,19 @@ class Graph:
         return self.of[value]
 
 
+def _sums_of_products(line: BoundSymbol) -> set[Any]:
+    """Return what `line` computes as a sum of its first operand and a product, in operations that round the two once in eager's kernels."""
+    sums = set[Any]().union(*map(_sums_of_products, line.body))
+    if line.symbol.id in CONTRACTED:
+        products = set[Any]()
+        for inner in line.body:
+            if inner.symbol.name == "mul" or (inner.symbol.name in VIEWS and inner.args[0] in products):
+                products.add(inner.out)
+            elif inner.symbol.name in ("add", "sub") and any(inner.args[1] is p for p in products):
+                sums.add(inner.out)
+    return sums
+
+
 def _unchanged(value: Any) -> Any:
     return value
 
@@ -180,6 +199,9 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
             return _filled(graph, shape, dtype, 0)
         steps = tuple(s for d, s in enumerate(x.steps) if d not in dims)
         return graph.make("copy", (graph.make("squeeze", (x,), shape, x.dtype, steps, {"dims": dims}),), shape, dtype)
+    if op in UNROLLED and _unrolls(x, dims):
+        out = graph.make("unrolled", (x,), shape, dtype, _steps_as(x, dims), {"op": op, "dims": dims})
+        return out if out.steps == row_major(shape) else graph.make("copy", (out,), shape, dtype)
     folded = _folded(x, dims, shape) if op in ("sum", "prod", "amax", "amin", "any", "all") else 1
     if folded > 1:
         rows, inner = 1, (folded, *shape)
@@ -190,6 +212,31 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
         x = graph.make("reshape", (x,), wide, x.dtype, row_major(wide), {"shape": wide})
         x, dims = graph.make(op, (x,), inner, partial, None, {"dims": (0,)}), (0,)
     return graph.make(op, (x,), shape, dtype, None, {"dims": tuple(d for d in dims)})
+
+
+def _unrolls(x: Node, dims: tuple[int, ...]) -> bool:
+    """Return whether a reduction joins few elements that lie far apart: an element of the result is then an expression."""
+    count, order = 1, sorted((d for d, n in enumerate(x.shape) if n != 1), key=lambda d: (-hint_of(x.steps[d]), d))
+    for d in dims:
+        count *= x.shape[d]
+    if is_symbolic(x.shape) or is_symbolic(x.steps) or count > FEW or order[-1] in dims:
+        return False
+    computed, pending = set[Node](), [x]
+    while pending:
+        node = pending.pop()
+        if node not in computed and not node.reduces and node.op not in ("input", "unrolled"):
+            computed.add(node)
+            pending += node.nodes
+    return count * len(computed) <= WRITTEN
+
+
+def _steps_as(x: Node, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return steps without gaps for the dimensions of `x` other than `dims`, in the order in which they lie in memory."""
+    kept = [d for d in range(len(x.shape)) if d not in dims]
+    steps, step = dict[int, int](), 1
+    for d in sorted(kept, key=lambda d: (x.steps[d], -d)):
+        steps[d], step = step, step * x.shape[d]
+    return tuple(steps[d] for d in kept)
 
 
 def _folded(x: Node, dims: tuple[int, ...], shape: tuple[int, ...]) -> int:
@@ -268,8 +315,14 @@ def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> 
 
 def _mean(graph: Graph, total: Node, count: Any) -> Node:
     if type(count) is Size:
-        return graph.make("div", (total, graph.extent(count, total.dtype)), total.shape, total.dtype)
+        return _over(graph, total, graph.extent(count, total.dtype))
     return graph.make("mul", (total, 1.0 / count), total.shape, total.dtype)
+
+
+def _over(graph: Graph, total: Node, number: Node) -> Node:
+    """Return total * (1 / number), one division for all rows."""
+    share = graph.make("div", (1.0, number), (), total.dtype)
+    return graph.make("mul", (total, share), total.shape, total.dtype)
 
 
 def _divided_by_freedom(graph: Graph, total: Node, count: Any, correction: float) -> Node:
@@ -277,7 +330,7 @@ def _divided_by_freedom(graph: Graph, total: Node, count: Any, correction: float
     shape, dtype = total.shape, total.dtype
     if type(count) is Size:
         left = graph.make("sub", (graph.extent(count, dtype), float(correction)), (), dtype)
-        return graph.make("div", (total, graph.make("maximum", (left, 0.0), (), dtype)), shape, dtype)
+        return _over(graph, total, graph.make("maximum", (left, 0.0), (), dtype))
     freedom = max(float(count - correction), 0.0)
     return graph.make("mul" if freedom else "div", (total, 1.0 / freedom if freedom else 0.0), shape, dtype)
 

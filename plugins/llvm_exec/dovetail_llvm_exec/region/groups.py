@@ -10,6 +10,7 @@ from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.region.exprs import Buffer, Expr
 from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, Refine, flat, known_equal, plus, regrouped, times
 from dovetail_llvm_exec.region.graph import Graph, Node
+from dovetail_llvm_exec.region.layouts import align
 from dovetail_llvm_exec.region.lower import Coords, Lowering
 
 DEEPEST = 90  # operations in one expression, after which a value is stored
@@ -110,6 +111,8 @@ class Group:
     @property
     def full(self) -> bool:
         """Whether it does enough for one loop nest."""
+        if any(node in self.plan.copies for _, node in self.wanted):
+            return True
         return len(self.wanted) >= MOST_ITEMS or len(self.lowering.table.known) > MOST_EXPRESSIONS
 
     def stranger(self, sources: set[Node]) -> bool:
@@ -257,12 +260,12 @@ def _product(sizes: Sequence[int]) -> int:
 class Plan:
     """The loop nests of a graph, in the order in which they run, and the memory between them.
 
-    `stored` are the nodes that have to lie in memory in the end; `temporaries` those that the loop nests keep for one another; `streamed` the
-    outputs that are written past the caches.
+    `stored` are the nodes that have to lie in memory in the end; `temporaries` those that the loop nests keep for one another, `copies` those
+    of them that have a loop nest each; `streamed` the outputs that are written past the caches.
     """
 
     def __init__(self, graph: Graph, stored: Sequence[Node]):
-        self.graph, self.stored = graph, list(dict.fromkeys(stored))
+        self.graph, self.stored, self.copies = graph, list(dict.fromkeys(stored)), align(graph)
         self.groups: list[Group] = []
         self.memory: dict[Node, Buffer] = {node: Buffer("in", i, node.dtype) for i, node in enumerate(graph.inputs)}
         self.written: dict[Node, int] = dict.fromkeys(graph.inputs, -1)
@@ -276,7 +279,7 @@ class Plan:
             if node.reduces:
                 self._place_reduction(node)
             depths[node] = 0 if node in self.memory else 1 + max([depths[n] for n in node.nodes], default=0)
-            if node in wanted or depths[node] > DEEPEST:
+            if node in wanted or node in self.copies or node.op == "unrolled" or depths[node] > DEEPEST:
                 self.keep(node.base)
                 depths[node] = 0
         for group in self.groups:
@@ -304,9 +307,9 @@ class Plan:
                 stack += node.nodes
         return [n for n in self.graph.nodes if n in needed]
 
-    def stream(self) -> None:
-        """Write large outputs past the caches, those that no loop nest reads; where sizes are symbols, such as may be large."""
-        least = {True: STREAMED // 4, False: STREAMED}
+    def stream(self, *, symbolic: bool = False) -> None:
+        """Write large outputs past the caches, those that no loop nest reads; where sizes are symbols, such as may be large, or all if `symbolic`."""
+        least = {True: 0 if symbolic else STREAMED // 4, False: STREAMED}
         large = {self.memory[n] for n in self.stored if not n.reduces and hint_of(n.numel) * n.dtype.bytes >= least[is_symbolic(n.shape)]}
         if large:
             self.streamed = frozenset(large - self.last_reads().keys())
@@ -364,7 +367,7 @@ class Plan:
     def _placed(self, kind: str, node: Node, leader: Node) -> Group:
         """Return the last group that takes `node`, or a new one."""
         sources = self._sources(node, leader.numel)
-        for group in self.groups[: -REACH - 1 : -1]:
+        for group in self.groups[: -REACH - 1 : -1] if node not in self.copies else ():
             if group.full or (kind == "store" and group.stranger(sources)):
                 continue
             try:

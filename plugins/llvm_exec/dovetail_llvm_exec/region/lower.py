@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any, Protocol
 
 from dovetail.dtypes import DType, bool_, float32, float64, int64
 from dovetail.prims.sizes import Size
-from dovetail_llvm_exec.region.exprs import Buffer, Draw, Expr, Table
+from dovetail_llvm_exec.region.exprs import Buffer, Draw, Expr, Table, walk
 from dovetail_llvm_exec.region.forms import ZERO, CannotLower, Form, dot, flat, shifted, times
-from dovetail_llvm_exec.region.graph import Node, through
-from dovetail_llvm_exec.scalars.kinds import nearest
+from dovetail_llvm_exec.region.graph import UNROLLED, Node, through
+from dovetail_llvm_exec.scalars.kinds import HALVES, nearest
 
 CHOICES = frozenset(  # take numbers as their dtype holds them
     {"where", "maximum", "minimum", "copysign", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"}
@@ -19,6 +20,16 @@ CHOICES = frozenset(  # take numbers as their dtype holds them
 SUMS = frozenset({"add", "sub"})  # do so unless they are part of an operation that is computed in float32
 
 Coords = tuple[Form, ...]
+
+
+def _sum(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """Return x + p * q and x - p * q, rounded once, where eager's kernel of the operation does so; else what `_one_more` makes of a sum."""
+    x, product = args
+    if node.contracted and product.op == "mul":
+        p, q = product.args
+        p = table.make("neg", (p,), p.dtype) if node.op == "sub" else p
+        return table.make("muladd", (p, q, x), node.dtype)
+    return _one_more(table, args, node) if node.op == "add" else None
 
 
 def _one_more(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
@@ -66,7 +77,8 @@ def _share(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
 
 
 FUSIONS: dict[str, Callable[[Table, tuple[Expr, ...], Node], Expr | None]] = {
-    "add": _one_more,
+    "add": _sum,
+    "sub": _sum,
     "mul": _gelu,
     "exp": _below_its_largest,
     "log1p": _softplus,
@@ -192,23 +204,29 @@ def _checked(low: Lowering, index: Node, coords: Coords, size: int, mask: Expr |
     return Form(0, (), ((low.table.make("checked", args, int64, (size, fault)), 1),))
 
 
+def _looked_up(low: Lowering, x: Node, coords: Coords, dim: int, place: Form, mask: Expr | None) -> Expr:
+    """Return the element of x at a checked position along `dim`; the position is checked where all elements are one, too."""
+    value, position = low.at(x, (*coords[:dim], place, *coords[dim + 1 :]), mask), place.moving[0][0]
+    if position in walk([value]):
+        return value
+    return low.choice(low.table.make("ge", (position, low.number(0)), bool_), value, low.table.const(0, value.dtype))
+
+
 def _embedding(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     weight, index = node.args
-    return low.at(weight, (_checked(low, index, coords[:-1], weight.shape[0], mask), coords[-1]), mask)
+    return _looked_up(low, weight, (ZERO, coords[-1]), 0, _checked(low, index, coords[:-1], weight.shape[0], mask), mask)
 
 
 def _take(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     x, index = node.args
     dim = node.params["dim"]
-    place = _checked(low, index, (coords[dim],), x.shape[dim], mask)
-    return low.at(x, (*coords[:dim], place, *coords[dim + 1 :]), mask)
+    return _looked_up(low, x, coords, dim, _checked(low, index, (coords[dim],), x.shape[dim], mask), mask)
 
 
 def _take_along_axis(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     x, index = node.args
     dim = node.params["dim"]
-    place = _checked(low, index, coords, x.shape[dim], mask, "RuntimeError")
-    return low.at(x, (*coords[:dim], place, *coords[dim + 1 :]), mask)
+    return _looked_up(low, x, coords, dim, _checked(low, index, coords, x.shape[dim], mask, "RuntimeError"), mask)
 
 
 def _scatter(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
@@ -220,6 +238,21 @@ def _scatter(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Ex
     hit = table.make("eq", (table.index(coords[dim]), place.moving[0][0]), bool_)
     old, new = low.at(x, coords, mask), low.at(value, there, mask)
     return low.choice(hit, table.make("add", (old, new), node.dtype) if node.op == "scatter_add" else new, old)
+
+
+def _unrolled(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
+    """Return the elements that a reduction joins as one, joined by pairs; floats of 16 bits are joined in float32."""
+    (x,), dims, name = node.args, node.params["dims"], UNROLLED[node.params["op"]]
+    summing = node.params["op"] in ("sum", "prod")
+    level = []
+    for places in product(*(range(x.shape[d]) for d in dims)):
+        kept, at = iter(coords), dict(zip(dims, places, strict=True))
+        element = low.at(x, tuple(Form(at[d]) if d in at else next(kept) for d in range(len(x.shape))), mask)
+        level.append(converted(low, element, float32 if summing and element.dtype in HALVES else element.dtype))
+    while len(level) > 1:
+        pairs = [level[i : i + 2] for i in range(0, len(level), 2)]
+        level = [low.table.make(name, tuple(pair), pair[0].dtype) if len(pair) == 2 else pair[0] for pair in pairs]
+    return converted(low, level[0], node.dtype)
 
 
 def _pad(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
@@ -288,6 +321,7 @@ SPECIAL: dict[str, Callable[[Lowering, Node, Coords, Any], Expr]] = {
     "take_along_axis": _take_along_axis,
     "scatter": _scatter,
     "scatter_add": _scatter,
+    "unrolled": _unrolled,
     "pad": _pad,
     "put_slice": _put_slice,
     "cat": _cat,

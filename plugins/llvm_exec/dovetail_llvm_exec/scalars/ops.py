@@ -296,6 +296,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Writer]] = {
     **{name: (FLOAT, _function(name)) for name in FUNCTIONS if name not in ("pow", "floor", "ceil", "trunc", "round")},
 }
 FUSED = {  # what expressions become where they are a part of others
+    "muladd": lambda op, p, q, x: op.b.muladd(p, q, x),
     "erf_plus_one": lambda op, x: erf_plus_one(op.b, x),
     "normal_cdf": lambda op, x: normal_cdf(op.b, x),
     "normal_cdf_roughly": lambda op, x: normal_cdf_roughly(op.b, x),

@@ -132,12 +132,15 @@ def pair_product(b: Builder, x: Pair, y: Pair) -> Pair:
 
 # --- polynomials
 
-LONG = 13  # coefficients from which on a step of Horner's rule takes four of them: each step waits for the one before
+LONG = {
+    True: 8,
+    False: 13,
+}  # coefficients from which on, with a fused multiply-add or without, a step takes four of them: each waits for the one before
 
 
 def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
     """sum of coefficients[i] * x**i"""
-    if len(coefficients) < LONG:
+    if len(coefficients) < LONG[b.target.fma]:
         return b.horner(x, coefficients)
     terms = [b.constant(c, x.type) for c in coefficients]
     for _ in range(2):

@@ -21,6 +21,7 @@ SHIFT = {"float": 0.0, "double": 1.0}  # the variable of L is a less this
 CENTER = {"float": 2.0, "double": 3.75}  # K
 ERFC_TURN = 0.81  # 1 - erf(x) up to here, where that is above 1/4
 LOG2_NORMAL = -126.0  # 2**L is a normal number above
+FARTHEST = 16.0  # both tails are 0 beyond, in float32, and the polynomials of L are below LOG2_NORMAL
 ERFC_ZERO = {"float": 10.1, "double": 27.3}  # erfc is 0 beyond
 
 
@@ -44,7 +45,7 @@ def erf(b: Builder, x: Value) -> Value:
 
 def _sum_of_tails(b: Builder, x: Value, log2: Sequence[float], exp2: Sequence[float], whole: int) -> Value:
     """2**L(a) where x < 0, and `whole` - 2**L(a) above: L(a) = a Q(a) - 2 + whole, a = abs(x).  Its relative error grows as it vanishes."""
-    a = b.abs(x)
+    a = b.at_most(b.abs(x), FARTHEST)
     y = b.mul(polynomial(b, a, log2), a) if whole == 2 else b.muladd(polynomial(b, a, log2), a, float(whole - 2))
     t, n = rounding_sum(b, b.at_least(y, LOG2_NORMAL), 1.0)
     r = b.sub(b.at_least(y, LOG2_NORMAL), n)

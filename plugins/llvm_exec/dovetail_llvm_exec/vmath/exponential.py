@@ -17,6 +17,7 @@ LOG2E = float(1 / LN2)
 RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}  # exp is 0 below, infinite above
 NORMAL = {"float": -87.0, "double": -708.0}  # exp is a normal number above
 SMALLEST = {"float": -103.972, "double": -745.13}  # it rounds to 0 below
+OVERFLOW = {"float": -88.72283, "double": -709.782712893384}  # exp of the negated number is infinite below
 RANGE2 = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 MINUS_ONE = {"float": -18.0, "double": -39.0}  # expm1 is -1 below
 
@@ -62,9 +63,9 @@ def exp_nonpositive(b: Builder, x: Value) -> Value:
     return b.select(b.compare("ge", x, lowest), scaled_quickly(b, y, t), b.at_least(x, 0.0))  # NaN: x itself
 
 
-def exp_negative(b: Builder, x: Value) -> Value:
-    """exp(x) of x <= 0, denormal numbers included; none comes up on the way where the result is 0, which would cost a hundred cycles"""
-    zero = b.compare("lt", x, SMALLEST[element_of(x.type)])
+def exp_negative(b: Builder, x: Value, smallest: dict[str, float] = SMALLEST) -> Value:
+    """exp(x) of x <= 0, and 0 below `smallest`; no denormal number comes up on the way there, which would cost a hundred cycles"""
+    zero = b.compare("lt", x, smallest[element_of(x.type)])
     t, _, r = reduced(b, b.select(zero, b.zero(x.type), x))
     return b.select(zero, b.zero(x.type), scaled(b, exp_reduced(b, r), t))  # NaN: the second, which is NaN
 
@@ -93,6 +94,6 @@ def expm1(b: Builder, x: Value) -> Value:
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
-    """1 / (1 + exp(-x)), by the exp of a negative number on both sides: nothing overflows, small results are precise"""
-    e = exp_negative(b, b.neg(b.abs(x)))
-    return ratio(b, b.select(b.compare("lt", x, 0.0), e, 1.0), b.add(e, 1.0))
+    """1 / (1 + exp(-x)), by the exp of a negative number on both sides: small results are precise, and 0 where exp(-x) overflows, as PyTorch's are"""
+    e = exp_negative(b, b.neg(b.abs(x)), OVERFLOW)
+    return b.mul(b.select(b.compare("lt", x, 0.0), e, 1.0), ratio(b, b.constant(1.0, x.type), b.add(e, 1.0)))
