@@ -2,10 +2,11 @@
 
 The exact result is that of eager PyTorch in float64. An element is right when its error is no larger than the sum of
 
-- ULPS units in the last place, and the square root of the number of terms where sums are taken;
+- ULPS units in the last place, and the square root of the number of terms where sums are taken, of float32 in 16 bits;
 - NO_WORSE times the largest error that eager makes itself in elements of the same magnitude;
+- NO_WORSE times the same for inputs that are off by a rounding, since eager may be lucky;
 - in float64, NO_WORSE times the error of eager in float32, scaled down: there is no wider dtype to compute an exact result in;
-- SPREAD times as far as the exact element moves when the inputs move by one rounding.
+- SPREAD times as far as the exact element moves when the inputs move by one rounding, but for functions of single numbers such as pow and sin.
 
 So an error that a rounding of the inputs explains is allowed, and no other: log1p(1e-9) has to be 1e-9. Integers and booleans have to be equal.
 """
@@ -34,9 +35,10 @@ class Truth:
 
     `moved` returns the exact result for inputs that are off by a rounding, or None. `length` is how many terms a sum has.
     `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's.
+    `others` returns the errors that eager makes for inputs that are off by a rounding, or None.
     `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.
     `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
-    `kinds` that NaN and the infinities are told apart.
+    `kinds` that NaN and the infinities are told apart. `sharp` tells that a rounding of the inputs explains no error: the operation rounds once.
     """
 
     eager: Any
@@ -47,7 +49,9 @@ class Truth:
     rounded: bool = True
     zeros: bool = False
     kinds: bool = True
+    sharp: bool = False
     own: Callable[[], Any] | None = None
+    others: Callable[[int], Any] | None = None
 
 
 def inaccuracy(got: Any, truth: Truth) -> str | None:
@@ -81,8 +85,9 @@ def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
     if not got.is_floating_point() and not got.is_complex():
         return _whole(got, eager, exact if truth.rounded else None)
     return _Elements(got.detach(), eager.detach(), exact, truth).problem(
-        lambda k: _leaf(truth.moved(k), i, of, eager) if truth.moved else None,
+        lambda k: _leaf(truth.moved(k), i, of, eager) if truth.moved and not truth.sharp else None,
         lambda: _leaf(truth.own(), i, of, eager) if truth.own else None,
+        lambda k: _leaf(truth.others(k), i, of, eager) if truth.others else None,
     )
 
 
@@ -121,12 +126,18 @@ class _Elements:
         self.size = self._size(self.exact)
         info = torch.finfo(got.dtype)
         self.eps, self.normal, self.least = info.eps, info.smallest_normal, info.smallest_normal * info.eps
+        self.terms = sqrt(truth.length) * min(1.0, torch.finfo(torch.float32).eps / info.eps)  # 16 bits are added up in float32
 
     def _size(self, x: Tensor) -> Tensor:
         """Return the magnitude of each number; of both parts of a complex number, the larger."""
         return x.abs().amax(-1, keepdim=True).expand(x.shape) if self.complex else x.abs()
 
-    def problem(self, moved: Callable[[int], Tensor | None], own: Callable[[], Tensor | None] = lambda: None) -> str | None:
+    def problem(
+        self,
+        moved: Callable[[int], Tensor | None],
+        own: Callable[[], Tensor | None] = lambda: None,
+        others: Callable[[int], Tensor | None] = lambda k: None,
+    ) -> str | None:
         """Describe the worst element; None where all are right."""
         error, theirs = self.error(self.got), self.error(self.eager)
         room = self.room(theirs)
@@ -146,6 +157,14 @@ class _Elements:
         if self.dtype in (torch.float64, torch.complex128) and (theirs := own()) is not None:
             errors = _numbers(theirs).abs()
             room = room + self.no_worse * self._alike_in_size(torch.where(torch.isfinite(errors), errors, 0.0))
+        worst = torch.zeros_like(room)
+        for k in range(MOVES):
+            if not bool((error > room + self.no_worse * self._alike_in_size(worst)).any()):
+                break
+            if (theirs := others(k)) is None or (errors := _numbers(theirs).abs()).shape != worst.shape:
+                break
+            worst = torch.maximum(worst, torch.where(torch.isfinite(errors), errors, 0.0))
+        room = room + self.no_worse * self._alike_in_size(worst)
         return self._described(error, room) if bool((error > room).any()) else self._sign()
 
     def error(self, x: Tensor) -> Tensor:
@@ -162,7 +181,7 @@ class _Elements:
 
     def room(self, theirs: Tensor) -> Tensor:
         """Return the error allowed for each element, for fixed inputs."""
-        ulps = self.ulps + (sqrt(self.truth.length) if self.truth.length > 1 else 0.0)
+        ulps = self.ulps + (self.terms if self.truth.length > 1 else 0.0)
         cancelled = self.truth.cancellation * self.eps / torch.finfo(torch.float32).eps
         room = cancelled + ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
         flushed = (theirs != 0) & (self.size < self.normal)  # what is below the normal numbers may be flushed where eager rounds it

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import dovetail
-from dovetail import devices
+from dovetail import devices, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Tag, Trace
@@ -22,7 +22,7 @@ from dovetail.langs.torch import spec_of
 from dovetail_conformance.accuracy import Truth, inaccuracy
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat, identical
-from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, message, program_of, seed_generators, widened
+from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, message, perturbed, program_of, seed_generators, widened
 from dovetail_conformance.script import script
 from dovetail_conformance.state import LIBRARIES, watched
 from dovetail_conformance.subject import Subject, every
@@ -161,22 +161,27 @@ class Case:
             errors = truth.own()
             return None if errors is None else errors[: len(flat(expected.result))]
 
-        return inaccuracy(result, replace(truth, eager=expected.result, exact=exact, moved=moved, own=own))
+        def others(k: int) -> Any:
+            errors = truth.others(k)
+            return None if errors is None else errors[: len(flat(expected.result))]
+
+        return inaccuracy(result, replace(truth, eager=expected.result, exact=exact, moved=moved, own=own, others=others))
 
     def truth(self, eager: Any, inputs: Sequence[Tensor]) -> Truth:
         """Return the expected results for these inputs, given eager's."""
 
         whole, usual = not any(map(inexact, inputs)), torch.get_default_dtype()
+        coarsest = max((torch.finfo(x.dtype).eps for x in flat(eager) if inexact(x)), default=None)
 
         def exact(moved: int | None = None) -> Any:
             torch.set_default_dtype(torch.float64 if whole else usual)  # what the roots and quotients of integers are computed in
             try:
-                ran = self.eager(wide := widened(fresh(inputs), moved))
+                ran = self.eager(wide := widened(fresh(inputs), moved, coarsest))
             finally:
                 torch.set_default_dtype(usual)
             return None if ran.error is not None else (ran.result, wide)
 
-        return replace(self.truth_of(eager, exact(), exact), own=partial(self._own, inputs))
+        return replace(self.truth_of(eager, exact(), exact), own=partial(self._own, inputs), others=partial(self._others, inputs))
 
     def _own(self, inputs: Sequence[Tensor]) -> Any:
         """Return the errors of eager in float32 in the same values, scaled to float64: its own in float64 are much alike."""
@@ -185,6 +190,14 @@ class Case:
         if rough.error is not None or exact.error is not None:
             return None
         return scaled(*((each.result, list(each.inputs)) for each in (rough, exact)))
+
+    def _others(self, inputs: Sequence[Tensor], moved: int) -> Any:
+        """Return the errors of eager for inputs that are off by a rounding."""
+        nearby = perturbed(inputs, moved)
+        rough, exact = self.eager(fresh(nearby)), self.eager(widened(fresh(nearby)))
+        if rough.error is not None or exact.error is not None:
+            return None
+        return errors_of(*((each.result, list(each.inputs)) for each in (rough, exact)))
 
     def narrowed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return inputs in float32 where they are float64."""
@@ -203,6 +216,7 @@ class Case:
             rounded,
             zeros=zeros and signed and exact is not None,
             kinds=kinds,
+            sharp=zeros and self.sharp,
         )
 
     def widened(self, moved: int | None = None) -> list[Tensor]:
@@ -221,6 +235,12 @@ class Case:
     def pointwise(self) -> bool:
         """Whether each element of the result depends on one of each input."""
         return bool(self.prims) and all({Tag.ELEMENTWISE, Tag.VIEW, Tag.CREATION} & set(symbol.tags) for symbol in self.prims)
+
+    @cached_property
+    def sharp(self) -> bool:
+        """Whether it computes one function of real numbers, element by element, which kernels round once."""
+        computing = [symbol for symbol in self.prims if Tag.ELEMENTWISE in symbol.tags and symbol is not prims.convert_element_type]
+        return self.pointwise and len(computing) == 1 and not any(x.is_complex() for x in self.program.inputs)
 
     @cached_property
     def length(self) -> int:
@@ -253,13 +273,17 @@ def _has_moved(before: Tensor) -> bool:
     return not torch.equal(before, torch.default_generator.get_state())
 
 
-def scaled(rough: Any, exact: Any) -> list[Any] | None:
-    """Return the errors of results in float32, relative to those in float64, as small as those of float64; None where they do not correspond."""
+def errors_of(rough: Any, exact: Any, scale: float = 1.0) -> list[Any] | None:
+    """Return the errors of results relative to those in twice the precision, times `scale`; None where they do not correspond."""
     leaves = [flat(rough), flat(exact)]
     if len(leaves[0]) != len(leaves[1]):
         return None
-    scale = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
     return [(a.to(b.dtype) - b) * scale if isinstance(b, Tensor) and inexact(b) and a.shape == b.shape else b for a, b in zip(*leaves)]
+
+
+def scaled(rough: Any, exact: Any) -> list[Any] | None:
+    """Return the errors of results in float32, relative to those in float64, as small as those of float64; None where they do not correspond."""
+    return errors_of(rough, exact, torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps)
 
 
 def executed(function: Callable[..., Any]) -> list[Trace]:

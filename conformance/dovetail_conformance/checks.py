@@ -19,6 +19,7 @@ from dovetail.extend import Tag
 from dovetail.extend.advanced import checked
 from dovetail_conformance.attributes import unlike as unlike_kind
 from dovetail_conformance.axes.check import variants
+from dovetail_conformance.axes.sizes import mapped
 from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.chance import unlike_draws, unlike_in_chance
@@ -200,7 +201,20 @@ def shapes(cell: Cell) -> Outcome | None:
         difference = right(case, case.call(function, fresh(case.program.inputs)), case.expected, case.program.inputs)
         return None if difference is None else f"called after others with the same compiled function: {difference}"
 
-    return cell.each(judge, "shapes", [*chosen, chosen[0]])
+    alike = groups[chosen[0].program.template]
+    deepest = max(alike, key=lambda case: (min(x.numel() for x in case.program.inputs) > 1, max(x.ndim for x in case.program.inputs)))
+    turned = [deepest, other] if not cell.level.dealt and (other := _turned(deepest)) is not None else []
+    return cell.each(judge, "shapes", [*chosen, *turned, chosen[0]])
+
+
+def _turned(case: Case) -> Case | None:
+    """Return the case with its tensors in another shape of as many elements, their sizes in reverse; None where eager refuses that."""
+    if case.sample is None or all(x.shape == x.shape[::-1] for x in case.program.inputs):
+        return None
+    sample = mapped(case.sample, lambda x: x.detach().resolve_conj().resolve_neg().reshape(x.shape[::-1]))
+    program = program_of(case.info.symbol, sample)
+    other = Case(case.subject, case.info, program, message(sample), sample)
+    return other if other.expected.error is None else None
 
 
 def backward(cell: Cell) -> Outcome | None:

@@ -22,7 +22,7 @@ from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.opinfo import ErrorSample, SampleInput
 from dovetail_conformance.program import inexact, message, program_of, seed_generators
-from dovetail_conformance.state import watched
+from dovetail_conformance.state import recording_reads, watched
 from dovetail_conformance.subject import every
 
 NOTHING_TO_RUN = "the programs that ran have no line to run: they return their inputs"
@@ -168,7 +168,7 @@ def _effect(cell: Cell, line: BoundSymbol) -> str | None:
     changed: list[str] = []
     state, output = torch.get_rng_state(), StringIO()
     with (
-        _recording_reads(reads),
+        recording_reads(reads),
         watched(changed),
         _looked_for(files := []),
         acts(reads=True) as did,
@@ -229,37 +229,6 @@ def _keeps(cell: Cell) -> bool:
             gc.enable()
     gc.collect(0)
     return alive() - before >= KEPT
-
-
-class _RecordingEnvironment(dict):
-    """An environment that records the names of the variables that are read."""
-
-    def __init__(self, values: dict[str, str], reads: list[str]):
-        super().__init__(values)
-        self.reads = reads
-
-    def __getitem__(self, name: str) -> str:
-        self.reads.append(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.reads.append(name)
-        return super().get(name, default)
-
-    def __contains__(self, name: object) -> bool:
-        self.reads.append(str(name))
-        return super().__contains__(name)
-
-
-@contextmanager
-def _recording_reads(reads: list[str]) -> Iterator[None]:
-    """Record what is read from the environment while open, but for Dovetail's own options."""
-    before, os.environ = os.environ, _RecordingEnvironment(dict(os.environ), noted := [])  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os.environ = before  # noqa: B003
-        reads += [name for name in noted if not name.startswith("DOVETAIL")]
 
 
 def _verdict(cell: Cell, line: BoundSymbol) -> Any:

@@ -172,10 +172,11 @@ def rolled(inputs: Iterable[Tensor]) -> list[Tensor]:
     return copies
 
 
-def widened(inputs: Sequence[Tensor], moved: int | None = None) -> list[Tensor]:
+def widened(inputs: Sequence[Tensor], moved: int | None = None, most: float | None = None) -> list[Tensor]:
     """Convert the inputs to twice the precision, each element `moved` by about a rounding of its own where a number seeds them.
 
-    Every other seed leaves the last of several as it is: a tensor of signs or classes means something else where it moves.
+    A rounding is no larger than `most`, where results have a wider dtype. Every other seed leaves the last of several as it is: a tensor of signs
+    or classes means something else where it moves.
     """
     wide = [x.to(WIDE.get(x.dtype, x.dtype)) for x in inputs]
     if moved is None:
@@ -185,8 +186,14 @@ def widened(inputs: Sequence[Tensor], moved: int | None = None) -> list[Tensor]:
     still = rounded[-1] if moved % 2 and len(rounded) > 1 else None
     for i, (x, new) in enumerate(zip(inputs, wide)):
         if inexact(x) and i != still:
-            wide[i] = nudged(new, torch.finfo(x.dtype).eps, generator)
+            eps = torch.finfo(x.dtype).eps
+            wide[i] = nudged(new, eps if most is None else min(eps, most), generator)
     return wide
+
+
+def perturbed(inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
+    """Return inputs of the same dtypes whose elements are off by about a rounding of their own."""
+    return [new.to(x.dtype) for x, new in zip(inputs, widened(fresh(inputs), seed))]
 
 
 def nudged(x: Tensor, eps: float, generator: torch.Generator) -> Tensor:

@@ -147,8 +147,7 @@ def claimed_calls(subject: Subject, most: int, seed: int, *, parts: bool = True)
     for info in random.Random(seed).sample(list(opinfos().values()), len(opinfos())):
         if operations == most:
             break
-        undecided = any(each.covers("forward", dtypes.float32, "cpu") for each in info.directives)  # such as the values of `empty`
-        if dtypes.float32 not in info.dtypes or info.random or undecided:
+        if dtypes.float32 not in info.dtypes or info.random or not info.is_decided(dtypes.float32, "cpu"):
             continue
         if not has_room(subject, Task(info.symbol.id, dtypes.float32), parts=parts):
             continue

@@ -251,3 +251,34 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
         return bool(np.array_equal(a, b))
     return a is b or a == b
+
+
+class _RecordingEnvironment(dict):
+    """An environment that records the names of the variables that are read."""
+
+    def __init__(self, values: dict[str, str], reads: list[str]):
+        super().__init__(values)
+        self.reads = reads
+
+    def __getitem__(self, name: str) -> str:
+        self.reads.append(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.reads.append(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.reads.append(str(name))
+        return super().__contains__(name)
+
+
+@contextmanager
+def recording_reads(reads: list[str]) -> Iterator[None]:
+    """Record what is read from the environment while open, but for Dovetail's own options."""
+    before, os.environ = os.environ, _RecordingEnvironment(dict(os.environ), noted := [])  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.environ = before  # noqa: B003
+        reads += [name for name in noted if not name.startswith("DOVETAIL")]

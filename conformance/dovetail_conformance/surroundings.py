@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +18,14 @@ from dovetail_conformance.acts import acts
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.program import fresh, inexact
-from dovetail_conformance.state import Snapshot, as_before
+from dovetail_conformance.state import Snapshot, as_before, recording_reads
 
 INTERNAL = "Triggered internally"  # part of warnings of torch's own kernels, which may differ from eager's
+OWN = (  # what names of variables of libraries begin with
+    *("DOVETAIL", "TORCH", "PYTORCH", "PYTHON", "PYTEST", "OMP_", "KMP_", "MKL_", "CUDA", "TRITON", "NUMBA"),
+    *("PATH", "HOME", "TMP", "TEMP", "XDG_", "LD_"),
+)
+ELSEWHERE = {"TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "LC_ALL": "C", "CI": "true", "DEBUG": "1", "USER": "somebody", "HOSTNAME": "elsewhere"}
 WATCHED = 3  # samples that are watched; one at level quick
 
 
@@ -50,12 +56,53 @@ def surroundings(cell: Cell) -> Outcome | None:
             ours = _effects_of(partial(case.call, function, input_sets[2], grad=grad, quiet=False), cell.subject.environment)
             if (difference := _difference(ours, theirs)) is not None:
                 return difference
-        return None
+        if not cell.first or cell.level.dealt or case is not cell.claimed[0]:
+            return None
+        return _elsewhere(case, compared=cell.info.is_decided(cell.dtype, cell.device.type))
 
     if changed := cell.subject.effects.get(cell.info.name):
         return cell.each(lambda _: f"a call changed {', '.join(dict.fromkeys(changed))}", "surroundings", cell.claimed[:1])
     count = 1 if cell.level.dealt else WATCHED
     return cell.each(judge, "surroundings", cell.claimed[:: max(1, len(cell.claimed) // count)][:count])
+
+
+def _elsewhere(case: Case, *, compared: bool) -> str | None:
+    """Describe how the result differs in another environment: with variables that the call asks for, in another time zone, language and folder."""
+    noted: list[str] = []
+    with recording_reads(noted):
+        case.call(function := case.compiled(), fresh(case.program.inputs))
+        case.call(function, fresh(case.program.inputs))
+    variables = {name for name in noted if not name.startswith(OWN)}
+    for value in ("1", "0"):
+        with _environment({**ELSEWHERE, **dict.fromkeys(variables, value)}):
+            ran = case.call(case.compiled(), fresh(case.program.inputs))
+        if ran.error is not None:
+            return f"in another environment ({', '.join(sorted(variables))}), a call raised {type(ran.error).__name__}: {ran.error}"
+        if compared and not case.draws and (difference := case.wrong(ran, case.expected, case.program.inputs)) is not None:
+            return f"in another environment ({', '.join(sorted({*variables, *ELSEWHERE}))}): {difference}"
+    return None
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set variables of the environment while open, and the time zone by them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    _set_time_zone()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _set_time_zone()
+
+
+def _set_time_zone() -> None:
+    if hasattr(time, "tzset"):
+        time.tzset()
 
 
 def _difference(ours: Effects, theirs: Effects) -> str | None:

@@ -13,7 +13,7 @@ from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.grown import large
 from dovetail_conformance.program import calm, fresh, rolled
 
-THREADS, ROUNDS, FEW = 4, 12, 2  # threads, and calls in each, of a small sample and of a large one
+THREADS, ROUNDS, FEW = 4, 12, 8  # threads, and calls in each, of a small sample, four times as many from level core on, and of a large one
 SLICE = 2e-6  # seconds after which threads take turns, so that they do within a kernel of several steps
 
 
@@ -22,7 +22,7 @@ def threads(cell: Cell) -> Outcome | None:
     case = next((c for c in cell.claimed if c.ran.error is None and sum(x.numel() for x in c.program.inputs) > 1), None)
     if case is None or cell.info.random or case.reference is None:
         return None
-    sizes = [(case, ROUNDS)]
+    sizes = [(case, ROUNDS if cell.level.dealt else 4 * ROUNDS)]
     if cell.level.calls and cell.first and (many := large(cell)) is not None:
         sizes.append((many, FEW))
     for each, rounds in sizes:
@@ -44,7 +44,10 @@ def _by_threads(case: Case, rounds: int) -> str | None:
     function(*fresh(case.program.inputs))
     results_by_thread: list[tuple[int, Ran]] = []
 
+    together = threading.Barrier(THREADS)
+
     def work(i: int) -> None:
+        together.wait()
         for turn in range(rounds):
             at = (i + turn) % THREADS
             mine = fresh(input_sets[at])

@@ -9,6 +9,7 @@ import torch
 
 from dovetail import devices, dtypes
 from dovetail.extend import OperatorExecutor
+from dovetail_conformance import check
 from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.covering import AXES, rows
@@ -70,7 +71,7 @@ def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     assert {variant.row.values for variant in variants} >= {"kinks", "moderate", "wide", "tiny"}
     assert max(x.numel() for variant in variants for x in variant.case.program.inputs) > 1 << 20
     assert any(x.ndim == 4 and x.stride(1) == 1 and x.shape[1] > 1 for v in variants for x in v.case.program.inputs) or operation == "torch.matmul"
-    assert len(variants) < 90
+    assert len(variants) < 140
 
 
 @pytest.mark.parametrize("operation", ["torch.add", "torch.remainder"])
@@ -165,3 +166,12 @@ def test_a_tensor_of_one_element_grows() -> None:
     for size in ("odd", "equal", "round"):
         grown = next(resized(SampleInput((torch.ones(1),)), size, "first", FIRST))
         assert grown.args[0].numel() > 4, size
+
+
+@pytest.mark.parametrize(("operation", "state"), [("torch.sin", "fail"), ("torch.empty", "pass")])
+def test_what_memory_held_is_compared_in_no_environment(operation: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Case, "wrong", lambda *_: "it differs")
+
+    report = check("torch", operations=[operation], checks=["surroundings"], devices=["cpu"], dtypes=["float32"], level="core")
+
+    assert [row.state for row in report if row.operation == operation] == [state]

@@ -123,6 +123,13 @@ def test_a_cancellation_may_lose_what_float32_loses():
     assert judged(draft(*steps), lambda x: x + 6e-2) is not None
 
 
+def test_float64_may_round_as_what_adds_one_by_one_does():
+    drawn = draft(Step("{0}.var([-1])", ("x0",), "v0", accumulates=True), shape=(20506,), dtype="float64")
+
+    assert judged(drawn, lambda x: x * (1 + 4e-13)) is None
+    assert judged(drawn, lambda x: x * (1 + 1e-10)) is not None
+
+
 def test_a_gradient_added_up_over_what_was_written_may_round():
     inputs = (Input("x0", (16, 1024), "float32"), Input("x1", (), "float32", grad=True))
     steps = (

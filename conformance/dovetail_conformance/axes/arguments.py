@@ -1,25 +1,31 @@
-"""Arguments besides tensors: every style in which samples pass them, and every value of flags, dimensions and keywords."""
+"""Arguments besides tensors: every style in which samples pass them, every value of flags, dimensions and keywords, and every two together."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from torch import Tensor
 
+from dovetail import devices
 from dovetail_conformance.axes.sizes import tensors_of
 from dovetail_conformance.opinfo import OpInfo, SampleInput
+from dovetail_conformance.program import fresh, program_of
 
 NO_VALUES = ("requires_grad", "sparse_grad", "pin_memory", "sorted")  # flags that affect storage or order, not values
+ALONE = (*NO_VALUES, "size_average", "reduce")  # arguments that are not combined; these two stand for another one
 NUMBER = (int, float)
 OPERANDS: list[Any] = [1, 1.0, True, 0.1, 0.5, -0.0, -2, 2, 3]
-WHOLE, REAL = (0, 2, -1), (0.0, 2.5, -1.5)  # what a number may be besides
+BEYOND = 101  # more than sizes of samples
+WHOLE, REAL = (0, 2, -1, BEYOND), (0.0, 2.5, -1.5)  # what a number may be besides
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "output_padding", "output_size")
 TOLERANCES = ("eps", "atol", "rtol", "tol")  # numbers that are small and positive
 DIMS = ((1, 0), (-1, 0), (0, -2))  # two dimensions in any order
 PLAIN = 3  # dimensions of the tensor with which a dimension's values are tried
+OFFERED, GROUPS, COMBINED = 4, 6, 20  # values of an argument that are combined; samples that this starts from; calls that it gives
 
 
 def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[SampleInput]:
@@ -37,6 +43,11 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
     window = int(digits[-1]) if (digits := re.findall(r"(\d)d", info.name)) else 0
     numbers = {name: value for sample in samples for name, value in _named(names, sample).items() if type(value) in NUMBER}
     several = {name for sample in samples for name, value in _named(names, sample).items() if _is_dims(name, value)}
+    line = next((s for s in samples if s.args and isinstance(s.args[0], Tensor) and s.args[0].ndim == 1 and s.args[0].numel() > 1), None)
+    if line is not None:  # where a number may be larger than the only size
+        for name, value in _named(names, line).items():
+            if type(value) is int and not _is_dim(name) and name not in (*operands, *WINDOW):
+                yield from (_with(names, line, {name: n}) for n in (BEYOND, -BEYOND))
     for i, base in enumerate(_bases(names, samples, operands)):
         named = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty} | _named(names, base)
         named |= {name: numbers[name] for name, value in named.items() if value is None and name in numbers and not _is_dim(name)}
@@ -48,6 +59,114 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
                 yield _with(names, base, {name: value})
                 if turned and _is_dim(name):
                     yield _with(names, base, {**turned, name: value})
+
+
+def combined(info: OpInfo, samples: Sequence[SampleInput]) -> list[SampleInput]:
+    """Return calls in which optional arguments meet: each is left out or has one of a few values, and every two of these meet in a call.
+
+    The other arguments are those of samples, the ones with the most optional arguments first; dimensions among them are counted from
+    both ends. Eager decides which of the calls the operation accepts.
+    """
+    try:
+        parameters = inspect.signature(info.symbol.meta).parameters
+    except (TypeError, ValueError):
+        return []
+    names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    optional = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty and name not in ALONE}
+    alike: dict[str, list[SampleInput]] = {}
+    for sample in samples:
+        first = next(tensors_of((sample.args, sample.kwargs)), None)
+        if first is not None and first.numel() > 1:
+            required = [_shaped(value) for name, value in _named(names, sample).items() if name not in optional and not _is_dim(name)]
+            alike.setdefault(repr(required), []).append(sample)
+
+    def names_in(some: Sequence[SampleInput]) -> set[str]:
+        return {name for sample in some for name in _named(names, sample) if name in optional}
+
+    groups = sorted(alike.values(), key=lambda some: (-len(names_in(some)), -len(some)))[:GROUPS]
+    return [
+        sample
+        for i, group in enumerate(groups)
+        for sample in islice(_pairs(info, names, optional, group, samples), COMBINED if i == 0 else COMBINED // 4)
+    ]
+
+
+def _pairs(
+    info: OpInfo, names: Sequence[str], optional: dict[str, Any], group: Sequence[SampleInput], samples: Sequence[SampleInput]
+) -> Iterator[SampleInput]:
+    """Yield a sample of a group with other optional arguments: any two of their values meet in one."""
+    base = next((s for s in group if not any(isinstance(v, Tensor) for name, v in _named(names, s).items() if name in optional)), group[0])
+
+    def fits(name: str, value: Tensor) -> bool:
+        program = program_of(info.symbol, _with(names, base, {name: value}))
+        try:
+            program.on(fresh(program.inputs))
+        except Exception:
+            return False
+        return True
+
+    offered = {name: _offered(name, default, names, (*group, *samples), fits) for name, default in optional.items()}
+    rank = next(tensors_of((base.args, base.kwargs))).ndim
+    offered |= {
+        name: [d, d - rank if d >= 0 else d + rank]
+        for name, d in _named(names, base).items()
+        if name not in optional and _is_dim(name) and type(d) is int
+    }
+    offered = {name: values for name, values in offered.items() if len(values) > 1}
+    if not offered:
+        return
+    from allpairspy import AllPairs  # lazily: the levels below core do not need it
+
+    fixed = tuple({id(x): x for s in group for x in s.fixed}.values())
+    indices, apart = [list(range(len(values))) for values in offered.values()], _exclusive(info, optional)
+    for row in AllPairs(indices) if len(indices) > 1 else zip(indices[0]):
+        sample = _sample(names, base, {name: values[i] for (name, values), i in zip(offered.items(), row)}, optional, fixed)
+        present = {name for name, value in _named(names, sample).items() if name in optional and value is not optional[name]}
+        if not any([some <= present for some in apart]):
+            yield sample
+
+
+def _exclusive(info: OpInfo, optional: dict[str, Any]) -> list[set[str]]:
+    """Return which optional arguments exclude each other: the text of a refusal names them together, though some of eager's kernels take both."""
+    named = [{name for name in optional if re.search(rf"\b{name}\b", sample.match)} for sample in info.error_samples(devices.device("cpu"))]
+    return [some for some in named if len(some) > 1]
+
+
+def _shaped(value: Any) -> Any:
+    """Return the shapes and dtypes of tensors in an argument, and what else it holds."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype
+    return [_shaped(x) for x in value] if isinstance(value, (tuple, list)) else value
+
+
+def _offered(name: str, default: Any, names: Sequence[str], samples: Sequence[SampleInput], fits: Callable[[str, Tensor], bool]) -> list[Any]:
+    """Return a few values of an optional argument, its default first: those of samples, a tensor that fits, and the other one of a flag."""
+    values, refused = [default], set()
+    for sample in samples:
+        value = _named(names, sample).get(name, default)
+        if isinstance(value, Tensor):
+            new = not any(isinstance(other, Tensor) for other in values) and value.shape not in refused
+            if new and not fits(name, value):
+                refused.add(value.shape)
+                continue
+        else:
+            new = not any(type(value) is type(other) and (value is other or value == other) for other in values)
+        if new and len(values) < OFFERED:
+            values.append(value)
+    return [*values, not default] if type(default) is bool and len(values) == 1 else values
+
+
+def _sample(names: Sequence[str], base: SampleInput, new: dict[str, Any], optional: dict[str, Any], fixed: tuple) -> SampleInput:
+    """Return a sample with these optional arguments, and without those that have their defaults where they need not stand."""
+    values = {**_named(names, base), **new}
+    chosen = {name: value for name, value in values.items() if name not in optional or not (value is optional[name] or _equal(value, optional[name]))}
+    args = list(base.args)
+    args = [chosen.get(name, optional.get(name)) for name in names[: len(args)]] if len(names) >= len(args) else args
+    return SampleInput(tuple(args), {name: value for name, value in chosen.items() if name not in names[: len(args)]}, fixed)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and not isinstance(a, Tensor) and a == b
 
 
 def _named(names: Sequence[str], sample: SampleInput) -> dict[str, Any]:
@@ -100,7 +219,7 @@ def _base(samples: Sequence[SampleInput]) -> SampleInput | None:
 def _values(name: str, named: dict[str, Any], words: dict[str, list[str]], operands: set[str], several: set[str], window: int) -> Sequence[Any]:
     """Return other values of an argument."""
     now = named[name]
-    if name in NO_VALUES:
+    if name in NO_VALUES or name == "dropout_p":  # eager looks at a probability in some modes alone
         return []
     if name in operands:
         return OPERANDS if type(now) in NUMBER else []

@@ -21,11 +21,11 @@ from dovetail_conformance.axes.covering import Row
 from dovetail_conformance.axes.gradients import Gradients, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.variants import Variant, Variants
-from dovetail_conformance.case import MOST, Case, Ran, scaled
+from dovetail_conformance.case import MOST, Case, Ran, errors_of, scaled
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.chance import unlike_draws, unlike_in_chance
 from dovetail_conformance.oracle import identical
-from dovetail_conformance.program import calm, fresh, widened
+from dovetail_conformance.program import calm, fresh, perturbed, widened
 from dovetail_conformance.subject import is_referee
 
 TRAINED = ("plain", "autocast", "deterministic", "one thread", "three threads")  # modes in which gradients are computed
@@ -80,7 +80,7 @@ def of_cell(cell: Cell) -> list[Variant]:
     if named:
         chosen += variants_of_cell.of_dtype()
     if not first and cell.dtype in STYLED:
-        chosen += variants_of_cell.every_style()
+        chosen += variants_of_cell.every_style() + (variants_of_cell.wide_beside_numbers() if named else [])
     return [*chosen, *(variant for dtype in _relatives(cell) for variant in _of_relative(cell, dtype))]
 
 
@@ -106,8 +106,8 @@ def _called(variant: Variant) -> str | None:
     """Describe what is wrong with a call without gradients: its result, what it wrote, a line whose result differs from its meta."""
     case, row = variant.case, variant.row
     function = case.compiled(passes=[checked], **_tracing(row))
-    inputs = fresh(case.program.inputs)
     with mode(row.mode):
+        inputs = fresh(case.program.inputs)  # inference tensors in inference mode
         ran = case.call(function, inputs)
         if isinstance(ran.error, Unsupported):
             return None  # Dovetail refuses the program, whichever executor runs it
@@ -139,6 +139,10 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
     if row.cotangent == "not finite" and not case.pointwise:  # 0 * inf is NaN in one sum and left out of another
         row = row.without("cotangent")
     wanted = subset(candidates, row.grad)
+    judged = {
+        "sharp": row.values == "kinks" and case.pointwise,  # there a rounding of the inputs would change the branch
+        "kinds": row.cotangent != "not finite" and (row.values != "extreme" or case.pointwise),  # inf * 0 is NaN where it is a term
+    }
     with mode(row.mode), calm():
         theirs = gradients(case.eager, fresh(case.program.inputs), wanted, row.cotangent)
         if theirs is None or theirs.error is not None:
@@ -151,7 +155,7 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
             return None
         if ours.error is not None:
             raise Broke(f"with gradients of {_inputs(wanted)}, {whole(ours.error)}")
-        difference = _unlike(case, ours, theirs, wanted, row.cotangent)
+        difference = _unlike(case, ours, theirs, wanted, row.cotangent, **judged)
         if difference is None or not case.draws:
             return difference
         calls = (partial(case.call, function), case.eager)
@@ -164,7 +168,7 @@ def _drawn(case: Case, call: Callable[..., Ran], wanted: Sequence[int], kind: st
     return None if outcome is None or outcome.error is not None else [*outcome.results, *outcome.values]
 
 
-def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int], kind: str) -> str | None:
+def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int], kind: str, *, sharp: bool, kinds: bool) -> str | None:
     if ours.written:
         return "the backward wrote into its cotangent"
     if identical((ours.results, ours.values), (theirs.results, theirs.values)):
@@ -183,9 +187,10 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
     for what, part in parts:
         if identical(getattr(ours, part), getattr(theirs, part)):
             continue
-        how = {"zeros": part == "results", "kinds": kind != "not finite"}
+        how = {"zeros": part == "results", "kinds": kinds or (part == "results" and kind != "not finite")}
         truth = case.truth_of(getattr(theirs, part), exact(part), partial(exact, part), **how)
-        truth = replace(truth, own=lambda part=part: _own(case, wanted, kind, part))
+        own, others = (partial(each, case, wanted, kind, part) for each in (_own, _others))
+        truth = replace(truth, sharp=truth.sharp or sharp, own=own, others=others)
         if (difference := inaccuracy(getattr(ours, part), truth)) is not None:
             return f"{what} for {kind} cotangents: {difference}"
     return None
@@ -198,6 +203,15 @@ def _own(case: Case, wanted: Sequence[int], kind: str, part: str) -> Any:
     if rough is None or exact is None or rough.error is not None or exact.error is not None:
         return None
     return scaled(getattr(rough, part), getattr(exact, part))
+
+
+def _others(case: Case, wanted: Sequence[int], kind: str, part: str, moved: int) -> Any:
+    """Return the errors of eager's results or gradients for inputs that are off by a rounding."""
+    nearby = perturbed(case.program.inputs, moved)
+    rough, exact = (gradients(case.eager, inputs, wanted, kind) for inputs in (fresh(nearby), widened(fresh(nearby))))
+    if rough is None or exact is None or rough.error is not None or exact.error is not None:
+        return None
+    return errors_of(getattr(rough, part), getattr(exact, part))
 
 
 def _inputs(wanted: Sequence[int]) -> str:

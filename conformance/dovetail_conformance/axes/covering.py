@@ -44,9 +44,9 @@ class Row:
 
 AXES: dict[str, tuple[str, ...]] = {
     "size": (PLAIN, "odd", "rows", "block", "long", "large", "deep", "one", "empty", "round", "equal"),
-    "layout": (PLAIN, "offset", "column-major", "gapped", "repeated", "flagged", "channels-last", "row-major", "overlapping"),
+    "layout": (PLAIN, "offset", "column-major", "gapped", "repeated", "flagged", "channels-last", "row-major", "overlapping", "transposed"),
     "values": (PLAIN, "kinks", "moderate", "wide", "tiny", "extreme", "shifted", "constant", "zeros"),
-    "broadcast": ("no", "outer", "middle", "inner", "fewer", "scalar"),
+    "broadcast": ("no", "outer", "second", "middle", "inner", "fewer", "scalar"),
     "which": ("first", "second", "third"),
     "place": ("all", "first", "last"),
     "same": ("no", "yes", "parts"),

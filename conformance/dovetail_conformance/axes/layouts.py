@@ -12,6 +12,7 @@ def laid_out(x: Tensor, layout: str) -> Tensor | None:
     """Return `x` in a layout; None where it has none of that name.
 
     "offset" starts behind the first element of its memory, so that its address is not aligned, "gapped" leaves out every other element,
+    "transposed" has its last two dimensions swapped,
     "repeated" has one element along its longest dimension, "overlapping" rows that share elements, "flagged" the conjugate or the negative bit.
     """
     if layout == "row-major":
@@ -20,6 +21,8 @@ def laid_out(x: Tensor, layout: str) -> Tensor | None:
         return _into(x, x.new_empty(x.numel() + 3)[1 : 1 + x.numel()].view(x.shape))
     if layout == "column-major":
         return _into(x, x.new_empty(tuple(reversed(x.shape))).permute(tuple(reversed(range(x.ndim))))) if x.ndim > 1 else None
+    if layout == "transposed":
+        return _into(x, x.new_empty((*x.shape[:-2], x.shape[-1], x.shape[-2])).mT) if x.ndim > 2 else None
     if layout == "gapped":
         return _into(x, x.new_empty((*x.shape[:-1], 2 * x.shape[-1] + 1))[..., 1::2]) if x.ndim else None
     if layout == "channels-last":

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dovetail_conformance.layout import overlaps
 from dovetail_conformance.opinfo import SampleInput
 
 ROW, LONG = 1031, 4099  # elements of a row, of a long one
@@ -16,6 +17,7 @@ EQUAL = {1: 1024, 2: 32, 3: 16}  # every size of a sample of so many dimensions,
 MOST = 1 << 22  # elements that a sample may have
 FRONT = {"deep": (5, (2, 1, 3, 1, 2)), "images": (4, (2, 3, 2, 3))}  # dimensions, and the sizes of those that are put in front
 WHICH = ("first", "second", "third")
+INDICES = (torch.int64, torch.int32)
 
 
 def resized(sample: SampleInput, size: str, which: str, generator: torch.Generator) -> Iterator[SampleInput]:
@@ -49,9 +51,44 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
         def shape(x: Tensor, symbol: int = symbol, new: int = new) -> tuple[int, ...]:
             return tuple(new if n == symbol else n for n in x.shape)
 
+        if (reached := _reaching(sample, symbol, new)) is not None:
+            yield mapped(reached, lambda x, shape=shape: grown(x, shape(x), generator))
         yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator))
         if symbol in lists(sample):
             yield mapped(sample, lambda x, shape=shape: grown(x, shape(x), generator), lambda n, symbol=symbol, new=new: new if n == symbol else n)
+
+
+def reaching(sample: SampleInput, size: str, generator: torch.Generator) -> Iterator[SampleInput]:
+    """Yield the sample with one of its sizes replaced, for each with which its indices may grow up to the last element."""
+    tensors = list(tensors_of((sample.args, sample.kwargs)))
+    for symbol in _symbols(tensors):
+        new = _new_size(tensors, symbol, size)
+        if new is not None and (reached := _reaching(sample, symbol, new)) is not None:
+            yield mapped(reached, lambda x, old=symbol, new=new: grown(x, tuple(new if n == old else n for n in x.shape), generator))
+
+
+def _reaching(sample: SampleInput, symbol: int, new: int) -> SampleInput | None:
+    """Return the sample with whole numbers spread from below `symbol` to below `new`, beside tensors of another dtype; None without any.
+
+    Numbers that are arguments as well, such as an index to be ignored, stay what they are.
+    """
+    tensors = list(tensors_of((sample.args, sample.kwargs)))
+    ints = [x for x in tensors if x.dtype in INDICES and x.numel() and -symbol <= int(x.min()) and int(x.max()) < symbol]
+    if not ints or symbol < 2 or len({x.dtype in INDICES for x in tensors}) < 2:
+        return None
+    kept = [n for n in [*sample.args, *sample.kwargs.values()] if type(n) is int]
+    chosen = {id(x) for x in ints}
+
+    def spread(x: Tensor) -> Tensor:
+        if id(x) not in chosen:
+            return x
+        last = max(int(x.max()), -1 - int(x.min()), 1)
+        far = torch.where(x < 0, -1 - (-1 - x.long()) * (new - 1) // last, x.long() * (new - 1) // last).to(x.dtype)
+        for number in kept:
+            far = torch.where(x == number, x, far)
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(far) if not overlaps(x) else far
+
+    return mapped(sample, spread)
 
 
 def _deep(sample: SampleInput, rank: int, front: tuple[int, ...], generator: torch.Generator) -> Iterator[SampleInput]:

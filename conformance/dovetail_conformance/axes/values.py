@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 KINKS = (-6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0)  # where activations and roundings change their form
+UNTIED = (float("nan"), -inf, inf)
 SPECIAL = (inf, -inf, float("nan"), 0.0, -0.0)
+
+
+def with_one_of_each(x: Tensor) -> Tensor:
+    """Return a copy with infinity, negative infinity and NaN in it, each once, so that nothing is tied."""
+    new = x.detach().clone(memory_format=torch.contiguous_format)
+    if x.is_floating_point() and x.numel() > len(UNTIED):
+        new.view(-1)[:: (x.numel() - 1) // len(UNTIED)][: len(UNTIED)] = torch.tensor(UNTIED, dtype=x.dtype)
+    return new
 
 
 def filled(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
@@ -76,6 +85,8 @@ def _whole(x: Tensor, values: str, generator: torch.Generator) -> Tensor | None:
     info, shape = torch.iinfo(x.dtype), tuple(x.shape)
     if values == "kinks":
         return torch.randint(max(info.min, -2), 3, shape, generator=generator).to(x.dtype)
+    if values == "shifted":  # close to each other and so far from zero that floats do not tell them apart
+        return (info.max // 4 * 3 + torch.randint(-2, 3, shape, generator=generator)).to(x.dtype)
     if values == "wide":
         bits = torch.randint(info.min, info.max, shape, generator=generator, dtype=torch.int64)
         return bits.to(x.dtype)

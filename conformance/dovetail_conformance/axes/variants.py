@@ -13,21 +13,22 @@ from torch import Tensor
 from dovetail import devices, prims
 from dovetail.dtypes import DType
 from dovetail.extend import Tag
-from dovetail_conformance.axes.arguments import with_other_values
+from dovetail_conformance.axes.arguments import combined, with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.layouts import in_one, laid_out
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
-from dovetail_conformance.axes.sizes import mapped, resized, tensors_of
-from dovetail_conformance.axes.values import filled
+from dovetail_conformance.axes.sizes import mapped, reaching, resized, tensors_of
+from dovetail_conformance.axes.values import filled, with_one_of_each
 from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat
-from dovetail_conformance.program import message, program_of
+from dovetail_conformance.program import calm, message, program_of
 from dovetail_conformance.subject import Subject
 
 SLOW = 0.15  # seconds of all processors that eager may take for a call of a sample, however busy the machine is
+TABLES, INDEXED = ("rows", "huge"), 3  # sizes of tables; templates with indices into them
 TURNS = 6  # templates that a level is tried on
 RESULTS = 40  # results that a sample may have
 DROPPED = (
@@ -41,8 +42,15 @@ HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row(
 IMAGES = tuple(Row(size="images", layout=layout) for layout in (PLAIN, "channels-last"))
 MIXED = (*(Row(size="odd", mixed=level) for level in LEVELS), Row(size="odd", mixed="other", place="first"))
 WIDE = Row(size="odd", values="wide")
-UNLIKE = tuple(Row(size="square", layout="column-major", place=place) for place in ("first", "last"))  # operands that lie in different ways
-SINGLE = {"outer": (0, 1), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
+RANGED = tuple(Row(size="long", which=which, values="wide") for which in ("first", "second"))  # blocks of a row with values of other ranges
+SUMMED = tuple(Row(size="large", which=which, values="shifted") for which in ("first", "second"))  # terms that 16 bits cannot add up
+STRIDED = ("column-major", "transposed", "gapped", "channels-last", "overlapping")
+UNLIKE = tuple(
+    Row(size="square", layout=layout, place=place) for layout in ("column-major", "transposed") for place in ("first", "last")
+)  # operands that lie in different ways
+ALONE = (Row(grad="first"), Row(grad="last"))
+BATCHED = tuple(Row(size="images", broadcast="second", place=place) for place in ("first", "last"))  # of two dimensions of a batch, one
+SINGLE = {"outer": (0, 1), "second": (1, 2), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
 
 
 @dataclass
@@ -78,7 +86,7 @@ class Variants:
     def _templates(self) -> list[SampleInput]:
         """Return a sample for each way of passing the other arguments and number of dimensions: of several, the one with the most elements."""
         largest: dict[object, SampleInput] = {}
-        for sample in [*self.samples, *with_other_values(self.info, self.samples)]:
+        for sample in [*self.samples, *with_other_values(self.info, self.samples), *combined(self.info, self.samples)]:
             program = program_of(self.info.symbol, sample)
             key = (program.template, tuple(x.ndim for x in program.inputs))
             if key not in largest or _elements(largest[key]) < _elements(sample):
@@ -96,18 +104,41 @@ class Variants:
             selected += self.every_style()
             selected += [variant for axis, row in singles() for variant in self._single(axis, row)]
             selected.append(self._variant(HUGE, 0))
-            selected += [self._variant(row, i) for i in self._widest() for row in UNLIKE]
+            selected += [self._variant(row, i) for i in self._widest() for row in (*UNLIKE, *BATCHED, *(ALONE if self.info.grad else ()))]
             fullest = max(range(len(self.templates)), key=lambda i: _elements(self.templates[i]))  # one number has one value when it grows
             selected += [self._variant(row, fullest) for row in IMAGES]
-            selected += [self._variant(WIDE, i) for i, each in enumerate(self.templates) if _has_number(each)]
+            selected += [self._variant(IMAGES[0], i) for i, each in enumerate(self.templates) if _counts_back(each)]
+            ranged = (self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in RANGED)
+            selected += [variant for variant in ranged if variant is not None and not variant.case.pointwise]
+            selected += self._tables()
+            selected += self.wide_beside_numbers()
         return [variant for variant in selected if variant is not None]
 
     def of_dtype(self) -> list[Variant]:
         """Return variants that every dtype has: one of each kind of values that none has so far, and of each other dtype beside its own."""
         values = [variant for axis, row in singles() if axis == "values" for variant in self._single(axis, row)]
         several = [i for i, each in enumerate(self.templates) if len(list(tensors_of((each.args, each.kwargs)))) > 1]
+        long = [self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in SUMMED] if self.dtype.bytes == 2 else []
+        values += [v for v in long if v is not None and not v.case.pointwise]
         mixed = [self._variant(row, i) for n, row in enumerate(MIXED) for i in several[n % len(several) :][:1]] if several else []
         return values + [variant for variant in mixed if variant is not None and variant.row.mixed != "no" and _is_recorded(variant.case)]
+
+    def wide_beside_numbers(self) -> list[Variant]:
+        """Return a variant with values of the whole range for each template that has a number: of one such number, a quotient may be large."""
+        selected = [self._variant(WIDE, i) for i, each in enumerate(self.templates) if _has_number(each)]
+        return [variant for variant in selected if variant is not None]
+
+    def _tables(self) -> Iterator[Variant]:
+        """Yield variants of the first few templates with indices: of large and of huge tables, whose last rows they reach."""
+        count = 0
+        for template in self.templates:
+            for size in TABLES:
+                accepted = (self.accepted(sample) for sample in reaching(template, size, self.generator))
+                variants = [Variant(Row(size=size), case) for case in accepted if case is not None]
+                yield from variants
+                count += size == TABLES[0] and bool(variants)
+            if count == INDEXED:
+                return
 
     def _widest(self) -> list[int]:
         """Return, for the numbers of dimensions of several tensors, the template with the most elements, of one shape where there is one."""
@@ -120,8 +151,8 @@ class Variants:
         return [i for _, _, i in widest.values()]
 
     def every_style(self) -> list[Variant]:
-        """Return a variant of each template that has none yet, with infinities, NaN and zeros among the values as sampled."""
-        left = [i for i, each in enumerate(self.templates) if id(each) not in (self.special if _has_number(each) else self.visited)]
+        """Return a variant of each template that has none with infinities, NaN and zeros among its values."""
+        left = [i for i, each in enumerate(self.templates) if id(each) not in self.special]
         return [variant for i in left if (variant := self._variant(SPECIAL, i)) is not None]
 
     def some(self, wanted: Sequence[Row]) -> list[Variant]:
@@ -150,7 +181,7 @@ class Variants:
                     if (case := self.accepted(sample, left)) is not None:
                         self.visited.add(id(template))
                         self.special.update([id(template)] if left.values == "extreme" else ())
-                        kept = _kept(left, template, sample)
+                        kept = _kept(left, template, sample, case)
                         trained = kept.grad == "all" and kept.mode not in ("inference", "float64")
                         self.covered.update((axis, getattr(kept, axis)) for axis in kept.__dataclass_fields__ if trained or axis != "broadcast")
                         return Variant(kept, case)
@@ -176,6 +207,8 @@ class Variants:
             yield self._same(self._laid(filled_sample, row), row) if parts else self._laid(self._same(filled_sample, row), row)
 
     def _filled(self, sample: SampleInput, row: Row) -> SampleInput:
+        if row.values == "extreme" and self.info.name.rpartition(".")[2] in TIES:
+            return mapped(sample, with_one_of_each)
         if row.values == PLAIN or (row.values == "extreme" and "inf" not in self.info.extremes):
             return sample
         if row.values == "kinks" and self.info.name.rpartition(".")[2] in TIES:
@@ -271,11 +304,16 @@ def _or(x: Tensor | None, otherwise: Tensor) -> Tensor:
     return otherwise if x is None else x
 
 
+def _counts_back(sample: SampleInput) -> bool:
+    """Return whether a dimension is counted from the end and is not the last: which one that is depends on how many there are."""
+    return any(type(x) is int and x < -1 for x in [*sample.args, *sample.kwargs.values()])
+
+
 def _elements(sample: SampleInput) -> int:
     return sum(x.numel() for x in tensors_of((sample.args, sample.kwargs)))
 
 
-def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
+def _kept(row: Row, template: SampleInput, sample: SampleInput, case: Case) -> Row:
     """Return the levels of a row that changed the sample."""
     before, after = (list(tensors_of((each.args, each.kwargs))) for each in (template, sample))
     lost = []
@@ -289,10 +327,21 @@ def _kept(row: Row, template: SampleInput, sample: SampleInput) -> Row:
         lost.append("same")
     if row.same == "parts" and len({x.untyped_storage().data_ptr() for x in after if x.numel()}) == len([x for x in after if x.numel()]):
         lost.append("same")
+    if max((x.numel() for x in after), default=0) < 2:  # a level of values takes several
+        lost.append("values")
     if row.layout == "flagged" and not any(x.is_conj() or x.is_neg() for x in after):
         lost.append("layout")
     if row.layout == "repeated" and not any(0 in x.stride() for x in after):
         lost.append("layout")
+    if row.layout in STRIDED and all(x.is_contiguous() for x in after):
+        lost.append("layout")
+    if len(case.differentiable) < 2:
+        lost.append("grad")
+    results = [x for x in flat(case.expected.result) if isinstance(x, Tensor)]
+    if row.cotangent == "column-major" and not any(x.ndim > 1 and x.numel() > 1 for x in results):
+        lost.append("cotangent")
+    if row.cotangent == "of one result" and len(results) < 2:
+        lost.append("cotangent")
     return row.without(*lost)
 
 
@@ -315,7 +364,8 @@ def _reads_outside(case: Case) -> bool:
     if case.info.reference is None or not GATHERS & set(case.prims):
         return False
     try:
-        case.info.reference(*case.sample.args, **case.sample.kwargs)
+        with calm():
+            case.info.reference(*case.sample.args, **case.sample.kwargs)
     except IndexError:
         return True
     except Exception:

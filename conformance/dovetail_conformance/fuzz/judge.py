@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import log2
+from math import log2, sqrt
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from dovetail_conformance.fuzz.kinks import close_to_kink
 from dovetail_conformance.layout import overlaps
 
 ULPS, NO_WORSE, NEARBY = 8, 8, 64  # of the value; times eager's error; elements among which eager's largest error counts
+FLOAT64 = torch.finfo(torch.float64).eps
 SAMPLES, SPREAD = 12, 24  # disturbed runs; times their spread
 
 
@@ -188,9 +189,9 @@ class Roundings:
             if x.requires_grad and not step.writes:
                 x.register_hook(lambda g: g * self.factor(g, eps))
             return
-        if step.accumulates:  # the bound of a pairwise sum
-            largest = max(env[name].numel() for name in step.operands)
-            eps *= 1 + log2(max(1, largest / max(1, x.numel())))
+        if step.accumulates:  # the bound of a pairwise sum; what is exact for other dtypes is added up one by one, as in var, where it is float64
+            terms = max(1, max(env[name].numel() for name in step.operands) / max(1, x.numel()))
+            eps *= 1 + (sqrt(terms) if eps == FLOAT64 else log2(terms))
         if step.writes:
             x.data.mul_(self.factor(x, eps))
             values = _in_memory_of(x, env.values())

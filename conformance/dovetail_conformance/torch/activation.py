@@ -182,6 +182,7 @@ def prelu_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((make(4, 3), make(3)))
     yield SampleInput((make(3, 4).t(), make()))
     yield SampleInput((make(2, 3, 2, 2),), {"weight": make(3)})
+    yield SampleInput((make(2, 3, 4).transpose(0, 2), make(3)))
     yield SampleInput((make(0, 3), make(3)))
 
 

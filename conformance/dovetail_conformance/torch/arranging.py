@@ -74,7 +74,10 @@ ROWS: dict[str, tuple[Callable, tuple[tuple, ...], tuple[tuple, ...]]] = {
     ),
     "torch.roll": (
         np_roll,
-        (((), 1), ((5,), 2), ((4, 3), 4), ((4, 3), -1, 0), ((2, 3, 4), (1, -6), (0, 2)), ((2, 0), 1, 1), ((3, 2), {"shifts": (1,), "dims": (-1,)})),
+        (
+            *(((), 1), ((5,), 2), ((5,), 13), ((3,), -4, 0), ((4, 3), 4), ((4, 3), 15), ((4, 3), -1, 0), ((4, 3), 6, 0)),
+            *(((2, 3, 4), (1, -6), (0, 2)), ((2, 3), (1, 4), (1, 1)), ((2, 0), 1, 1), ((3, 2), {"shifts": (1,), "dims": (-1,)})),
+        ),
         (
             ((2, 3), (1, 2), 0, RuntimeError, "shifts and dimensions must align"),
             ((2, 3), (1, 2), RuntimeError, "shifts and dimensions must align"),

@@ -297,9 +297,10 @@ def div_errors(device: Device) -> Iterator[ErrorSample]:
 
 def np_div(a: Any, b: Any = None, *, other: Any = None, rounding_mode: str | None = None) -> Any:
     b = other if b is None else b
-    if rounding_mode == "floor":
-        return np.floor_divide(a, b)
-    return np.trunc(_as_float(a) / b) if rounding_mode else _as_float(a) / b
+    with np.errstate(all="ignore"):
+        if rounding_mode == "floor":
+            return np.floor_divide(a, b)
+        return np.trunc(_as_float(a) / b) if rounding_mode else _as_float(a) / b
 
 
 def pow_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -422,7 +423,7 @@ OPINFOS += [
     row("torch.rsub", sum_samples, partial(sum_errors, NUMBERS), summed(-1, swapped=True), NUMBERS, grad=True),
     row("torch.div", div_samples, div_errors, by_numpy(np_div), ANY, grad=True, domain=(0.5, inf)),
     row("torch.Tensor.__rdiv__", reversed_samples, reversed_errors, two(lambda a, b: b / a), ANY, grad=True, domain=(0.5, inf)),
-    row("torch.pow", pow_samples, pow_errors, exact(np.power), NUMBERS, grad=True, domain=(0.5, 3)),
+    row("torch.pow", pow_samples, pow_errors, exact(np.power), NUMBERS, grad=True, domain=(0, inf)),
     row("torch.round", round_samples, round_errors, by_numpy(lambda x, decimals=0: np.round(x, decimals)), ROUNDED, grad=True),
     row("torch.lerp", lerp_samples, lerp_errors, by_numpy(np_lerp), INEXACT, grad=True),
     row("torch.addcmul", partial(three_samples, None), addcmul_errors, by_numpy(np_addcmul), NUMBERS, grad=True),

@@ -38,6 +38,8 @@ PLACES: tuple[tuple[tuple[int, ...], str, int, tuple[int, ...]], ...] = (
     ((4, 3), "column-major", 0, (3, 3)),
     ((2, 3, 4), "column-major", -2, (1, 3, 4)),
     ((3, 4), "row-major", 0, (2, 0)),
+    ((5, 4), "row-major", -1, (3, 2)),
+    ((3, 5, 4), "gapped", 1, (2, 4, 3)),
 )
 
 

@@ -77,6 +77,7 @@ JOINED: dict[str, tuple[Callable, tuple[tuple, ...], tuple[tuple, ...]]] = {
             (((2, 3), (0,), (4, 3)), {"dim": -2}),
             (((2, 3, 4), (2, 1, 4)), 1),
             (((0, 3), (0, 3)),),
+            (((3, 4), (3, 4), (3, 4), (3, 4)), {"dim": -1}),
         ),
         (
             (((2,), ()), RuntimeError, "zero-dimensional tensor"),

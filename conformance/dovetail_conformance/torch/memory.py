@@ -219,6 +219,26 @@ def np_fill(x: np.ndarray, value: Any) -> np.ndarray:
     return np.full(x.shape, value, x.dtype)
 
 
+def diagonal_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    make = Maker(dtype, device)
+    for shape in ((3, 3), (2, 5), (7, 3), (1, 1), (0, 0), (2, 2, 2)):
+        yield SampleInput((make(*shape), 1))
+    yield SampleInput((make(3, 5).t(), 0))
+    yield SampleInput((make(11, 3), 1), {"wrap": True})
+    yield SampleInput((make(3, 3), make()), {"wrap": False})
+
+
+def np_diagonal(x: np.ndarray, value: Any, wrap: bool = False) -> np.ndarray:
+    result = x.copy()
+    if x.size:
+        np.fill_diagonal(result, np.asarray(value, x.dtype), wrap)
+    return result
+
+
+DIAGONAL_ERRORS = (
+    ((3,), 1, RuntimeError, "dimensions must larger than 1"),
+    ((2, 2, 3), 1, RuntimeError, "must be of equal length"),
+)
 FILL_ERRORS = (
     ((2, 3), unwritten((2,)), RuntimeError, "only supports 0-dimension value tensor"),
     ((2, 3), "1", TypeError, ""),
@@ -254,6 +274,7 @@ OPINFOS += [
     info("Tensor.item", item_samples, NOT_ONE, by_numpy(lambda x: x.reshape(-1)[0]), grad=False),
     info("Tensor.copy_", copy_samples, copy_errors, by_numpy(np_copy), grad=False),
     info("fill", fill_samples, partial(refused_rows, FILL_ERRORS), by_numpy(np_fill), grad=False),
+    info("Tensor.fill_diagonal_", diagonal_samples, partial(refused_rows, DIAGONAL_ERRORS), by_numpy(np_diagonal), grad=False),
     info("fill_", fill_samples, partial(refused_rows, FILL_ERRORS), by_numpy(np_fill), grad=False),
     info("zero_", zero_samples, partial(refused_rows, (((2, 3), 1, TypeError, "positional argument"),)), by_numpy(np.zeros_like), grad=False),
 ]
