@@ -39,6 +39,10 @@ class ValueDependent(Unsupported):
         self.call = call
 
 
+class LeftToAutograd(Unsupported):
+    """The backward of a torch.autograd.Function cannot be traced: its calls have to run by themselves, between two segments of a program."""
+
+
 class EagerCall(Unsupported):
     """The traced call must run in eager mode.  Internal: the compiled function catches it and does so."""
 

@@ -96,6 +96,7 @@ class Cache:
         self.distribution = distribution
         self.decisions = decisions
         self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
+        self.of_graph = False  # whether the function runs a graph, which takes symbolic sizes as torch.SymInt where it is traced natively
         self.needed_values = False  # whether a call has needed values: then it is tried first whether others do
         self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
         self.interpretation, self.mode = interpretation, mode
@@ -175,7 +176,7 @@ class Cache:
         if need is not None:
             return self.compile_decisions(args, kwargs, executors, passes, need, decisions == "graph")
         try:
-            if symbolic and self.mode == "guards" and not native:
+            if symbolic and self.mode == "guards" and (not native or self.of_graph):
                 entry = self.compile_symbolic(args, kwargs, executors, passes, how)
             else:
                 entry = compile_call(self.fn, args, kwargs, executors, passes, **how)

@@ -67,7 +67,8 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     delivered = stages(trained.backward[-1]) if compilation.stage_bytes is not None else []
     forward, backwards = GENERATE(trained.forward[-1]), {(): generate_backward(trained.backward)}
     saves = compilation.environment is not None and bool(split_off.saved)
-    bridge = Bridge(forward, pulled, constant, pullback, backward_without, backwards, delivered, compilation.layouts, saves)
+    check = compilation.environment.check_backward() if compilation.environment is not None else None
+    bridge = Bridge(forward, pulled, constant, pullback, backward_without, backwards, delivered, compilation.layouts, check, saves)
     by_rules = [] if trained.rules is None else [(line, ex) for line, ex in trained.rules.by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:

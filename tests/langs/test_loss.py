@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import harness
@@ -36,11 +37,11 @@ def gradients(fn, *args):
 
 def gradients_agree(fn, *args) -> None:
     got = gradients(dovetail.jit(fn, executors=[harness.prims_only()]), *args)
-    torch.testing.assert_close(got, gradients(fn, *args), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got, gradients(fn, *args), rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3, -0.5])
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["even", "weighted"])
 def test_cross_entropy_of_classes(reduction, smoothing, weight):
     def loss(x, target):
@@ -52,7 +53,7 @@ def test_cross_entropy_of_classes(reduction, smoothing, weight):
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3, -0.5])
 def test_cross_entropy_of_probabilities(reduction, smoothing):
     def loss(x, target):
         return F.cross_entropy(x, target, WEIGHT, reduction=reduction, label_smoothing=smoothing)
@@ -67,6 +68,24 @@ def test_an_ignored_class_counts_nowhere(loss):
     for ignored in (2, 0, -1, 7):
         target = torch.where(CLASSES < 0, torch.tensor(ignored), CLASSES)
         agrees(lambda x, t, ignored=ignored: [loss(x, t, WEIGHT, ignore_index=ignored, reduction=how) for how in REDUCTIONS], LOGITS, target)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+@pytest.mark.parametrize("weight", [math.inf, -math.inf, math.nan])
+def test_an_ignored_class_has_no_gradient_whatever_its_weight(loss, weight):
+    for ignored, reduction in itertools.product((2, 0, -100), REDUCTIONS):
+        for (x, target), at in itertools.product(((LOGITS, CLASSES), (IMAGES, LABELS), (IMAGES[..., 0], LABELS[..., 0])), (0, 2)):
+            classes = torch.where(target < 0, torch.tensor(ignored), target)
+            weights = WEIGHT.index_fill(0, torch.tensor(at), weight)
+            gradients_agree(lambda x, w=weights, t=classes, i=ignored, r=reduction: loss(x, t, w, ignore_index=i, reduction=r), x)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_losses_of_each_position_are_row_major(smoothing):
+    target = LABELS[..., 0].t().contiguous().t()
+    for x in (IMAGES[..., 0], IMAGES[..., 0].transpose(1, 2).contiguous().transpose(1, 2)):
+        agrees(lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=smoothing), x, target)
+        agrees(lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=smoothing), x.clone().requires_grad_(), target)
 
 
 def test_nothing_but_ignored_classes_is_nan_and_an_empty_batch_too():

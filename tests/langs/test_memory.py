@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import harness
 import pytest
 import torch
@@ -109,6 +111,8 @@ def test_out_is_checked():
         lambda x: x[0].copy_(torch.ones(2, 3)),
         lambda x: x.fill_(torch.ones(2)),
         lambda x: x.fill_(1j),
+        lambda x: x[0].fill_diagonal_(1),
+        lambda x: x.expand(2, 2, 3).fill_diagonal_(1),
         lambda x: x.item(),
         lambda x: x.to("nowhere"),
         lambda x: x.to(1, 2, 3, 4, 5),
@@ -131,6 +135,35 @@ def test_errors_are_of_eagers_type(bad):
 def test_what_cannot_be_traced_is_refused(refused):
     with pytest.raises(Unsupported):
         dovetail.jit(refused)(X.clone())
+
+
+DIAGONALS = {
+    "square": (3, 3),
+    "wide": (2, 5),
+    "tall": (7, 2),
+    "of four dimensions": (2, 2, 2, 2),
+    "empty": (0, 3),
+}
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_filled_diagonals(name, wrap):
+    x = torch.arange(math.prod(DIAGONALS[name]), dtype=torch.float32).reshape(DIAGONALS[name])
+    agrees(lambda x: x.fill_diagonal_(-2.5, wrap), x)
+    agrees(lambda x: x.mT.fill_diagonal_(7), x)
+    agrees(lambda x: x.long().fill_diagonal_(x.new_tensor(2.75), wrap=wrap), x)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_no_gradient_flows_to_what_was_on_a_filled_diagonal(name, wrap):
+    def fn(x):
+        return ((x * x).fill_diagonal_(3.0, wrap) * x).sum()
+
+    x = torch.linspace(-1, 2, math.prod(DIAGONALS[name])).reshape(DIAGONALS[name]).requires_grad_()
+    want = torch.autograd.grad(fn(x), x)
+    torch.testing.assert_close(torch.autograd.grad(dovetail.jit(fn)(x), x), want)
 
 
 FILLS_OF_EXPANDED = {

@@ -506,3 +506,20 @@ def test_what_needs_values_and_writes_is_refused_by_the_line_that_needs_them() -
     with pytest.raises(TracedValueError, match="is needed at"):
         dovetail.jit(write)(x)
     assert x.tolist() == [0, 1, 2]
+
+
+def _divided_strictly(a: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="raise"):
+        return a / (a * 0)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_errors_that_numpy_raises_are_raised(inside: bool) -> None:
+    fast = dovetail.jit(_divided_strictly if inside else lambda a: a / (a - a))
+    for around in ("ignore", "raise", "ignore"):
+        with np.errstate(all=around):
+            if inside or around == "raise":
+                with pytest.raises(FloatingPointError, match="divide by zero"):
+                    fast(np.ones(3))
+            else:
+                assert np.isinf(fast(np.ones(3))).all()

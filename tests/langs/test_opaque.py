@@ -375,3 +375,4 @@ def test_scenario_10_a_custom_operator_that_returns_nothing_is_run(operators) ->
 def test_scenario_10_a_custom_operator_without_shapes_says_what_it_wants(operators) -> None:
     with pytest.raises(Unsupported, match=r"torch.ops.dovetail_tests.shapeless.default is not traced: .*register_fake"):
         dovetail.make_trace(lambda a: operators["shapeless"](a))(x(3))
+    torch.testing.assert_close(dovetail.jit(lambda a: operators["shapeless"](a * 2) + 1)(x(3)), operators["shapeless"](x(3) * 2) + 1)

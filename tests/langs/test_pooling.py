@@ -43,6 +43,12 @@ def test_channels_last_and_transposed_inputs(name):
     agrees(POOLS[name], X.bfloat16(), rtol=2e-2, atol=2e-2) if "avg 3d" not in name or "adaptive" in name else None  # eager has none
 
 
+def test_a_largest_element_with_a_gradient_lies_as_its_signal_does():
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    for fn in (lambda x: F.max_pool1d(x.transpose(1, 2), 2), torch.no_grad()(lambda x: F.max_pool1d(x.transpose(1, 2), 2))):
+        assert dovetail.jit(fn)(x).stride() == fn(x).stride()
+
+
 @pytest.mark.parametrize(
     "module", [nn.MaxPool2d(2), nn.MaxPool2d(3, 1, 1, return_indices=True), nn.AvgPool2d(2), nn.AdaptiveMaxPool2d(3), nn.LPPool2d(2, 2)]
 )

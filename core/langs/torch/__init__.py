@@ -14,6 +14,7 @@ from dovetail.langs.torch import einsum as einsum
 from dovetail.langs.torch import elementwise as elementwise
 from dovetail.langs.torch import embedding as embedding
 from dovetail.langs.torch import foreach as foreach
+from dovetail.langs.torch import fused_optimizers as fused_optimizers
 from dovetail.langs.torch import gather as gather
 from dovetail.langs.torch import indexing as indexing
 from dovetail.langs.torch import interpolate as interpolate
@@ -68,7 +69,7 @@ from dovetail.langs.torch.binding.symint import size_of as size_of
 from dovetail.langs.torch.binding.symint import symint as symint
 from dovetail.langs.torch.collective_errors import collective_failed as collective_failed
 from dovetail.langs.torch.collective_errors import default_store as default_store
-from dovetail.langs.torch.collectives import know_functional as know_functional
+from dovetail.langs.torch.collectives import know_imported as know_imported
 from dovetail.langs.torch.copied_views import check_copied_views as check_copied_views
 from dovetail.langs.torch.process_groups import bytes_sent as bytes_sent
 from dovetail.langs.torch.process_groups import count as count

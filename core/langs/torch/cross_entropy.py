@@ -9,7 +9,7 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.creation import ratio
-from dovetail.langs.torch.elementwise import require_float
+from dovetail.langs.torch.elementwise import require_float, row_major
 from dovetail.langs.torch.loss import reduced, reduction_of, total
 from dovetail.langs.torch.softmax import log_softmax_along
 
@@ -69,11 +69,12 @@ def _nll(x: Any, target: Any, weight: Any, ignore_index: int, mode: str) -> Any:
     """Return the loss; ignored targets read class 0 and are masked, so that no shape depends on values."""
     _require_targets(x, target)
     at = class_dim(x)
+    target = row_major(target)
     ignored = core.eq(target, ignore_index)
     safe = core.convert(core.where(ignored, core.fit(0, (), target.spec.dtype), target), dtypes.int64)
     index = core.keep_dims(safe, x.spec.shape, (at,))
     picked = prims.squeeze(prims.take_along_axis(x, index, dim=at), dims=(at,))
-    counts = prims.index(weight, [safe]) if weight is not None else None
+    counts = None if weight is None else _counts(weight, ignored, safe)
     cost = core.neg(picked if counts is None else core.mul(picked, counts))
     cost = core.where(ignored, 0.0, cost)
     if mode != "mean":
@@ -81,9 +82,14 @@ def _nll(x: Any, target: Any, weight: Any, ignore_index: int, mode: str) -> Any:
     return core.div(total(cost), _weight_of(ignored, counts, x.spec.dtype))
 
 
+def _counts(weight: Any, ignored: Any, safe: Any) -> Any:
+    """Return the weight of each target, 0 for ignored ones: the gradient multiplies by it, and 0 times an infinite weight is NaN."""
+    return core.where(ignored, 0.0, prims.index(weight, [safe]))
+
+
 def _weight_of(ignored: Any, counts: Any, dtype: dtypes.DType) -> Any:
     """Return the total weight of the targets that are not ignored."""
-    return total(core.convert(core.bitwise_not(ignored), dtype) if counts is None else core.where(ignored, 0.0, counts))
+    return total(core.convert(core.bitwise_not(ignored), dtype) if counts is None else counts)
 
 
 @torchsymbol("torch.nn.functional.cross_entropy")
@@ -104,7 +110,8 @@ def cross_entropy(
     """
     mode = reduction_of(reduction, size_average, reduce)
     require_float(input)
-    require(0 <= label_smoothing <= 1, "label_smoothing must be between 0.0 and 1.0. Got: {}", label_smoothing)
+    require(label_smoothing <= 1, "label_smoothing must be between 0.0 and 1.0. Got: {}", label_smoothing)
+    label_smoothing = max(label_smoothing, 0.0)  # PyTorch smooths nothing below
     soft = target.spec.shape == input.spec.shape
     dtype = core.promote(input, target) if soft else input.spec.dtype
     wide = core.wide(dtype)
@@ -146,12 +153,13 @@ def _smoothed_nll(logp: Any, target: Any, weight: Any, ignore_index: int, mode: 
     if not smoothing:
         return loss
     at = class_dim(logp)
+    target = row_major(target)
     ignored = core.eq(target, ignore_index)
     every = logp if weight is None else core.mul(logp, _by_class(weight, logp))
     spread = core.where(ignored, 0.0, core.neg(prims.sum(every, dims=(at,))))
     if mode == "mean":
         safe = core.convert(core.where(ignored, core.fit(0, (), target.spec.dtype), target), dtypes.int64)
-        counts = None if weight is None else prims.index(weight, [safe])
+        counts = None if weight is None else _counts(weight, ignored, safe)
         spread = core.div(total(spread), _weight_of(ignored, counts, logp.spec.dtype))
     else:
         spread = reduced(spread, mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from typing import Any
 
 import torch
@@ -352,7 +353,8 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
     def compute(a: Any, b: Any, w: Any) -> Any:
         change = core.sub(b, a)
         if not isinstance(w, Tensor):
-            return core.add(a, core.mul(change, w)) if abs(w) < 0.5 else core.sub(b, core.mul(change, 1 - w))
+            held = c_float(w).value if type(w) is float and a.spec.dtype is dtypes.float32 else w  # 1 less a number of float32, as in a kernel
+            return core.add(a, core.mul(change, w)) if abs(w) < 0.5 else core.sub(b, core.mul(change, 1 - held))
         near = core.lt(core.abs(w), 0.5)
         return core.where(near, core.add(a, core.mul(change, w)), core.sub(b, core.mul(change, core.sub(1.0, w))))
 

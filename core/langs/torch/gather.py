@@ -67,8 +67,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None):
     """`gather` with shapes that broadcast apart from `dim`; None: of the flattened tensors."""
     require(indices.spec.dtype is dtypes.int64, "torch.take_along_dim(): dtype of indices should be Long but got {}", indices.spec.dtype.short)
     if dim is None:
-        n = input.spec.numel
-        return gather(reshaped(input, (n,)), 0, core.from_front(reshaped(indices, (indices.spec.numel,)), n))
+        return gather(reshaped(input, (input.spec.numel,)), 0, reshaped(indices, (indices.spec.numel,)))
     a, b = input.spec.shape, indices.spec.shape
     message = (
         "torch.take_along_dim(): input and indices should have the same number of dimensions, but got {} dimensions for input, and {} for indices"

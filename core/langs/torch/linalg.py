@@ -186,10 +186,10 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     """beta * input + alpha * vec1[i] * vec2[j]."""
     require_rank("addr", 1, vec1=vec1, vec2=vec2)
     dtype = core.promote(input, vec1, vec2)
-    products = core.mul(*[core.convert(x, core.wide(dtype)) for x in (core.unsqueezed(vec1, 1), vec2)])
     if dtype is dtypes.bool_:
         beta, alpha = bool(beta), bool(alpha)
-    products = core.mul(products, alpha) if alpha != 1 else products
+    rows, columns = [core.convert(x, core.wide(dtype)) for x in (core.unsqueezed(vec1, 1), vec2)]
+    products = core.mul(core.mul(rows, alpha) if alpha != 1 else rows, columns)
     target = core.expand(input, products.spec.shape)
     if beta == 0:
         return with_zero_gradient(core.convert(products, dtype), target)

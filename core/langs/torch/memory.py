@@ -12,6 +12,7 @@ from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.core.indexing import fitting
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of
+from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.indexing import as_number
 from dovetail.prims import TensorSpec, recorder
@@ -248,6 +249,27 @@ def _unrepeated(x: Tensor) -> Tensor:
         return x
     zeros, ones = (0,) * len(repeated), (1,) * len(repeated)
     return prims.strided_slice(x, starts=zeros, stops=tuple([1 if once else n for once, n in zip(repeated, x.spec.shape)]), steps=ones)
+
+
+@torchsymbol(methods=("fill_diagonal_",))
+def fill_diagonal_(self: Tensor, fill_value: Number | Tensor, wrap: bool = False):
+    """Write `fill_value` where all indices are equal; with `wrap`, on down a matrix with more rows than columns, one row left out each time."""
+    shape, rank = self.spec.shape, len(self.spec.shape)
+    require(rank > 1, "dimensions must larger than 1")
+    require(rank == 2 or all([n == shape[0] for n in shape]), "all dimensions of input must be of equal length")
+    is_number = not isinstance(fill_value, TensorProxy) or not fill_value.spec.requires_grad
+    require(is_number, "argument 'fill_value' must be Number, not Tensor", error=TypeError)
+    if rank == 2 and wrap and shape[0] > shape[1] + 1:
+        if self.spec.strides is not None:
+            return opaque(torch.Tensor.fill_diagonal_, (self, fill_value, True), {})
+        count = self.spec.numel
+        fill_(prims.strided_slice(prims.reshape(self, shape=(count,)), starts=(0,), stops=(count,), steps=(shape[1] + 1,)), fill_value)
+        return self
+    diagonal = self
+    for n in range(rank, 1, -1):
+        diagonal = prims.diagonal(diagonal, offset=0, dim1=n - 2, dim2=n - 1)
+    fill_(diagonal, fill_value)
+    return self
 
 
 def filled(x: Tensor, value: Any, layout: TensorSpec | None = None) -> Tensor:

@@ -255,8 +255,8 @@ def _max_pool(spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: A
     floating = spatial > 1 or return_indices or x.spec.dtype.kind == "float"
     require_dtype(floating, "max_pool1d is not implemented for {} without return_indices; convert it", x.spec)
     extracted = windows.extract(_min_value(x.spec), x.spec.dtype)
-    # In one dimension PyTorch has a kernel of its own, on the CPU and without indices, without memory formats.
-    formatted = spatial if spatial > 1 or return_indices or x.spec.device is not cpu else 0
+    # In one dimension PyTorch has a kernel of its own, on the CPU and without indices or gradients, without memory formats.
+    formatted = spatial if spatial > 1 or return_indices or x.spec.requires_grad or x.spec.device is not cpu else 0
     return _largest(x, extracted, spatial, windows.kernel, windows.coordinate, return_indices, formatted)
 
 

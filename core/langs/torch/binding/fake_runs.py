@@ -183,9 +183,11 @@ def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> F
         devices, kwargs = {device_of(kwargs.get("device") or torch.get_default_device())}, {**kwargs, "device": "meta"}
     if len(devices) != 1:
         return None
+    device = devices.pop()
+    args, kwargs = tree_map(partial(_on_meta, torch_device(device)), (args, kwargs))
     try:
         with shape_rules(), no_torch_function(), torch.no_grad():
-            return _observe(run, func, args, kwargs, devices.pop())
+            return _observe(run, func, args, kwargs, device)
     except Exception:  # the call itself may be at fault, which a run on the numbers reports
         return None
 
@@ -195,6 +197,13 @@ def _with_ints(of: Callable[[Any], int], x: Any) -> Any:
     if isinstance(x, TensorSpec):
         return replace(x, shape=tuple(map(of, x.shape)), strides=None if x.strides is None else tuple(map(of, x.strides)))
     return of(x) if type(x) is Size else x
+
+
+def _on_meta(device: torch.device, x: Any) -> Any:
+    """Return an argument for tensors of the meta device, which stand for those on `device`: without a generator, which would be of another."""
+    if isinstance(x, torch.Generator):
+        return None
+    return torch.device("meta") if isinstance(x, torch.device) and x == device else x
 
 
 def _empty(spec: TensorSpec) -> torch.Tensor:
@@ -246,7 +255,9 @@ def _translate_error(error: Exception, func: Callable) -> Exception:
     if kind in _VALUES_DECIDE:
         return ValueDependent(str(not_traced(func, "its result depends on the values of a tensor; call it outside the compiled function")))
     if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
-        return not_traced(func, "the shapes of its results are unknown; register them with torch.library.register_fake")
+        error = not_traced(func, "the shapes of its results are unknown; register them with torch.library.register_fake")
+        schema = getattr(func, "_schema", None)
+        return error if schema is None or schema.is_mutable else ValueDependent(str(error))
     if isinstance(error, AssertionError):
         return InputRuntimeError(str(error))  # some of torch's fake-tensor rules raise this where its kernels raise RuntimeError
     raised = next((base for base in _RAISED if isinstance(error, base)), None)

@@ -109,12 +109,15 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
     if not inputs:
         kwargs = _with_device(trace.environment, kwargs)
     specs = tree_map(lambda x: getattr(x, "spec", x), (args, kwargs))
+    operation, trace.operation = trace.operation, trace.operation or dotted(func)
     try:
         run = _run_on_fakes(func, *specs)
     except InputError:
         return opaque_symbol(func)(*args, **kwargs)  # raises again, with the source location
     except ValueDependent as error:
         raise ValueDependent(str(error), (func, args, kwargs)) from error
+    finally:
+        trace.operation = operation
     if trace.relations is not None:  # the run may have pinned sizes
         args, kwargs = tree_map(lambda x: x if type(x) is not Size or x.known() is None else int(x), (args, kwargs))
     inexact = [any([x.dtype.inexact for x in tensors_in(tree, TensorSpec)]) for tree in (run.specs, specs)]
