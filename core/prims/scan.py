@@ -49,7 +49,7 @@ def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
 def cumprod_vjp(g, out, x, *, dim):
     # Before the first zero: the sum of g * out from here to the zero, over x.  At it: the product before it, times the sum of g times the
     # products from there to the next zero.  After it: 0.  What lies behind is left out of the sums, since it may not be finite.
-    if x.spec.numel == 1:
+    if x.spec.numel == 1 or x.spec.shape[dim] == 1:
         return (g,)
     zero = x == 0.0
     zeros = cumsum(convert_element_type(zero, dtype=int64), dim=dim)

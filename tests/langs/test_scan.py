@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 import torch
 from test_reduction import agrees, raises_as_eager
@@ -76,3 +78,10 @@ def test_cumsum_in_place():
 )
 def test_bad_calls_raise_as_in_eager(fn):
     raises_as_eager(fn, X)
+
+
+def test_the_gradient_of_a_product_of_one_element_is_the_cotangent_at_infinities():
+    x = torch.tensor([[[-inf, inf]], [[0.0, nan]]], requires_grad=True)
+    g = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])
+    (got,) = torch.autograd.grad(dovetail.jit(lambda x: x.cumprod(1))(x), x, g)
+    torch.testing.assert_close(got, g)
