@@ -85,7 +85,8 @@ class OpInfo:
 
     `reference` computes the same from real tensors by other means than PyTorch's own operation, or is None where there are none;
     a None in its result stands for one that is not determined, a function (see `drawn.py`) for one that is known in part.
-    `grad` tells that the operation is differentiable at its float64 samples; `domain` bounds the values of its tensors.
+    `grad` tells that the operation is differentiable at its float64 samples; `domain` bounds the values of its real tensors, `integers` those of
+    its integer tensors.
     `tolerance` is the relative one that its float32 results keep to the reference; where it is not the default, `tolerance_source` says why.
     `cancellation` is the absolute error of a float32 result that one rounding of an intermediate value explains where the result is close to 0.
     `extremes` are the values, among "large", "inf" and "nan", that the suite may put into a sample's inexact tensors: the operation gives
@@ -99,6 +100,7 @@ class OpInfo:
     dtypes: tuple[DType, ...] = FLOATS
     grad: bool = False
     domain: tuple[float, float] = (-inf, inf)
+    integers: tuple[float, float] = (-inf, inf)
     tolerance: float = 1e-5
     tolerance_source: str = "a few float32 roundings, as torch.testing.assert_close allows"
     cancellation: float = 0.0

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dovetail_conformance.axes.sizes import grown, mapped, resized
+from dovetail_conformance.axes.values import within
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.footprint import fits
@@ -49,7 +50,7 @@ def _vast(cell: Cell, base: Case) -> Iterator[Case]:
         grown_samples: Iterator = iter([mapped(base.sample, lambda x: _tiled(x, VAST) if x.ndim and x.numel() else x)])
     else:
         grown_samples = resized(base.sample, "vast", "first", generator)
-    for sample in grown_samples:
+    for sample in (within(each, cell.info) for each in grown_samples):
         case = Case(cell.subject, cell.info, program_of(cell.info.symbol, sample), message(sample), sample)
         if not fits(case, MOST):
             continue
@@ -93,7 +94,8 @@ def sizes(cell: Cell) -> Outcome | None:
     generator, function = torch.Generator().manual_seed(6), base.compiled()
     cases = []
     for size in SIZES:
-        sample = mapped(base.sample, lambda x, size=size: grown(x, tuple(size if n == symbol else n for n in x.shape), generator))
+        larger = mapped(base.sample, lambda x, size=size: grown(x, tuple(size if n == symbol else n for n in x.shape), generator))
+        sample = within(larger, cell.info)
         case = Case(cell.subject, cell.info, program_of(cell.info.symbol, sample), message(sample), sample)
         if case.expected.error is None:
             cases.append(case)

@@ -13,6 +13,7 @@ from dovetail_conformance.accuracy import excess
 from dovetail_conformance.axes.values import bounds, filled
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome
+from dovetail_conformance.opinfo import OpInfo
 from dovetail_conformance.program import fresh, inexact
 
 MANY, BEST, SECONDS, ROUNDS = 2048, 64, 1.5, 60  # elements in a round, elements kept; budget of a search
@@ -24,7 +25,7 @@ def search(cell: Cell) -> Outcome | None:
     case = next((case for case in usable if _is_alike(case)), None) or next((case for case in usable if _inputs(case)), None)
     if case is None or cell.info.random or not cell.dtype.inexact or cell.dtype.storage_only or cell.dtype.kind == "complex":
         return None
-    hunt = Search(case, cell.info.domain, cell.seed)
+    hunt = Search(case, cell.info, cell.seed)
     return cell.each(lambda case: hunt.elements() if case.pointwise and _is_alike(case) else hunt.tensors(), "search", [case])
 
 
@@ -43,7 +44,7 @@ class Search:
     """A search for the worst input of one program; the seed decides its course."""
 
     case: Case
-    domain: tuple[float, float]
+    info: OpInfo
     seed: int
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class Search:
 
     def elements(self) -> str | None:
         """Search among elements, thousands at once: keep the worst, and vary them."""
-        limits = [bounds(x, self.domain) for x in self.case.program.inputs]
+        limits = [bounds(x, self.info.domain) for x in self.case.program.inputs]
         like = [x.new_ones(MANY) * x.flatten()[0] for x in self.case.program.inputs]
         candidates = (
             [self._drawn(x, values) for x, values in zip(like, ("wide", "moderate"))] if len(like) == 2 else [self._drawn(x, "wide") for x in like]
@@ -86,7 +87,7 @@ class Search:
         return (turn for turn in range(ROUNDS) if perf_counter() < late)
 
     def _drawn(self, x: Tensor, values: str) -> Tensor:
-        drawn = filled(x, values, self.domain, (), self.generator)
+        drawn = filled(x, values, self.info, (), self.generator)
         return x if drawn is None else drawn
 
     def _near(self, x: Tensor, low: float, high: float) -> Tensor:
@@ -102,7 +103,7 @@ class Search:
     def _changed(self, x: Tensor) -> Tensor:
         if not inexact(x) or x.numel() < 2:
             return fresh([x])[0]
-        low, high = bounds(x, self.domain)
+        low, high = bounds(x, self.info.domain)
         wide = x.detach().to(torch.float64).clone(memory_format=torch.contiguous_format)
         flat = wide.view(-1)
         part = torch.rand(len(flat), generator=self.generator) < 0.3

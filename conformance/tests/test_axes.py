@@ -56,8 +56,16 @@ def test_a_layout_survives_a_copy(layout: str) -> None:
 def test_values_stay_in_the_domain(dtype: torch.dtype) -> None:
     x = torch.linspace(0.5, 2.5, 40).to(dtype)
     for values in ("kinks", "moderate", "wide", "tiny"):
-        drawn = filled(x, values, (0.0, float("inf")), (), FIRST)
+        drawn = filled(x, values, opinfos()["torch.pow"], (), FIRST)
         assert drawn is not None and drawn.dtype is dtype and bool((drawn >= 0).all()) and bool(drawn.isfinite().all()), values
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8])
+def test_integers_stay_in_their_domain(dtype: torch.dtype) -> None:
+    x = torch.arange(40).to(dtype)
+    for values in ("kinks", "wide", "shifted"):
+        drawn = filled(x, values, opinfos()["torch.ldexp"], (), FIRST)
+        assert drawn is not None and drawn.dtype is dtype and bool((drawn >= 0).all()) and bool((drawn <= 62).all()), values
 
 
 @pytest.mark.parametrize("operation", ["torch.tanh", "torch.mul", "torch.softmax", "torch.matmul", "torch.nn.functional.mse_loss"])

@@ -288,3 +288,12 @@ def test_ldexp_by_integers_is_exact_where_the_power_overflows(exponent):
     for other in (torch.tensor(exponent), torch.full((6,), exponent)):
         got = dovetail.jit(torch.ldexp, executors=["llvm", "torch"])(x, other)
         assert np.array_equal(got.numpy(), np.ldexp(x.numpy(), exponent))
+
+
+def test_the_gradient_of_ldexp_of_complex_numbers_has_conjugates() -> None:
+    x, y = (torch.randn(5, dtype=torch.complex128, requires_grad=True) for _ in range(2))
+    g = torch.randn(5, dtype=torch.complex128)
+
+    got, expected = (torch.autograd.grad(f(x, y), (x, y), g) for f in (dovetail.jit(torch.ldexp), torch.ldexp))
+
+    torch.testing.assert_close(got, expected)

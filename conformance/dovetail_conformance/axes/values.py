@@ -7,6 +7,9 @@ from math import inf, log2
 import torch
 from torch import Tensor
 
+from dovetail_conformance.axes.sizes import mapped
+from dovetail_conformance.opinfo import OpInfo, SampleInput
+
 KINKS = (-6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0)  # where activations and roundings change their form
 UNTIED = (float("nan"), -inf, inf)
 SPECIAL = (inf, -inf, float("nan"), 0.0, -0.0)
@@ -20,18 +23,19 @@ def with_one_of_each(x: Tensor) -> Tensor:
     return new
 
 
-def filled(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
-    """Return `x` with values of a kind; None where its dtype has none.
+def filled(x: Tensor, values: str, info: OpInfo, numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
+    """Return `x` with values of a kind that lie in the operation's domain; None where its dtype has none.
 
-    `domain` is what the operation is meant for. Tensors of probabilities or of non-negative numbers stay so. `numbers` are
-    arguments of the call, near which its form may change.
+    Tensors of probabilities or of non-negative numbers stay so. `numbers` are arguments of the call, near which its form may change.
     """
     if not x.numel() or x.dtype is torch.bool or (x.dtype.itemsize == 1 and x.is_floating_point()):
         return None
     if x.is_complex():
         parts = [_real(part, values, (-inf, inf), numbers, generator) for part in torch.view_as_real(x.detach().resolve_conj()).unbind(-1)]
         return None if parts[0] is None or parts[1] is None else torch.complex(*(part.contiguous() for part in parts)).to(x.dtype)
-    return _real(x.detach(), values, domain, numbers, generator) if x.is_floating_point() else _whole(x.detach(), values, generator)
+    if x.is_floating_point():
+        return _real(x.detach(), values, info.domain, numbers, generator)
+    return _whole(x.detach(), values, info.integers, generator)
 
 
 def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
@@ -62,6 +66,13 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
     return None if drawn is None else drawn.to(x.dtype).to(x.device)
 
 
+def within(sample: SampleInput, info: OpInfo) -> SampleInput:
+    """Return the sample with its integers inside the operation's domain: growing it makes them distinct, however many there are."""
+    if info.integers == (-inf, inf):
+        return sample
+    return mapped(sample, lambda x: x if x.is_floating_point() or x.is_complex() or x.dtype is torch.bool else x.clamp(*info.integers))
+
+
 def bounds(x: Tensor, domain: tuple[float, float]) -> tuple[float, float]:
     """Return the limits for new values of a tensor."""
     least, most = (float(n) for n in torch.aminmax(x.to(torch.float64).nan_to_num()))
@@ -81,13 +92,15 @@ def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.randint(2, shape, generator=generator, dtype=torch.float64) * 2 - 1
 
 
-def _whole(x: Tensor, values: str, generator: torch.Generator) -> Tensor | None:
+def _whole(x: Tensor, values: str, domain: tuple[float, float], generator: torch.Generator) -> Tensor | None:
     info, shape = torch.iinfo(x.dtype), tuple(x.shape)
+    low, high = int(max(info.min, domain[0])), int(min(info.max, domain[1]))
     if values == "kinks":
-        return torch.randint(max(info.min, -2), 3, shape, generator=generator).to(x.dtype)
-    if values == "shifted":  # close to each other and so far from zero that floats do not tell them apart
-        return (info.max // 4 * 3 + torch.randint(-2, 3, shape, generator=generator)).to(x.dtype)
-    if values == "wide":
-        bits = torch.randint(info.min, info.max, shape, generator=generator, dtype=torch.int64)
-        return bits.to(x.dtype)
-    return None
+        drawn = torch.randint(-2, 3, shape, generator=generator)
+    elif values == "shifted":  # close to each other and so far from zero that floats do not tell them apart
+        drawn = high // 4 * 3 + torch.randint(-2, 3, shape, generator=generator)
+    elif values == "wide":
+        drawn = torch.randint(low, high, shape, generator=generator, dtype=torch.int64)
+    else:
+        return None
+    return drawn.clamp(low, high).to(x.dtype)

@@ -19,7 +19,7 @@ from dovetail_conformance.axes.layouts import in_one, laid_out
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.sizes import mapped, reaching, resized, tensors_of
-from dovetail_conformance.axes.values import filled, with_one_of_each
+from dovetail_conformance.axes.values import filled, with_one_of_each, within
 from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
 from dovetail_conformance.opinfo import OpInfo, SampleInput
@@ -202,7 +202,7 @@ class Variants:
         """Yield the sample with the levels of a row."""
         sized = resized(sample, row.size, row.which, self.generator) if row.size != PLAIN else iter([sample])
         for each in sized:
-            filled_sample = self._mixed(self._broadcast(self._filled(each, row), row), row)
+            filled_sample = self._mixed(self._broadcast(self._filled(within(each, self.info), row), row), row)
             parts = row.same == "parts"  # these have a layout of their own, and come last
             yield self._same(self._laid(filled_sample, row), row) if parts else self._laid(self._same(filled_sample, row), row)
 
@@ -216,7 +216,7 @@ class Variants:
         if row.values == "constant":
             return self._constant(sample)
         numbers = tuple(float(x) for x in [*sample.args, *sample.kwargs.values()] if type(x) in (int, float) and abs(x) < 1e3)
-        return mapped(sample, lambda x: _or(filled(x, row.values, self.info.domain, numbers, self.generator), x))
+        return mapped(sample, lambda x: _or(filled(x, row.values, self.info, numbers, self.generator), x))
 
     def _constant(self, sample: SampleInput) -> SampleInput:
         """Return the sample with its masks all false, or else with a first tensor of one value, negative infinity where it may be."""

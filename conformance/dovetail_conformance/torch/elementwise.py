@@ -216,13 +216,15 @@ BINARY: dict[str, tuple[Callable, tuple[DType, ...], tuple[float, float], dict[s
     "torch.mul": (exact(lambda a, b: a * b), ANY, EVERYWHERE, EITHER),
     "torch.true_divide": (two(lambda a, b: a / b), ANY, (0.5, inf), EITHER),
     "torch.float_power": (two(np.power), ANY, (0.5, 3), {"other": "exponent", **EITHER}),
-    "torch.ldexp": (two(lambda a, b: a * 2.0**b), ANY, (0, inf), {"partners": (dtypes.int64,)}),  # eager's gradient wants exponents from 0 on
+    "torch.ldexp": (two(lambda a, b: a * 2.0**b), ANY, (0, inf), {"partners": (dtypes.int64,)}),
     "torch.atan2": (two(np.arctan2), REAL, EVERYWHERE, {}),
     "torch.hypot": (two(np.hypot), FLOATS, EVERYWHERE, {}),
     # of float16 parts eager makes complex32, which Dovetail lacks
     "torch.complex": (two(lambda a, b: a + 1j * b), FULL_FLOATS, EVERYWHERE, {"other": "imag", **ALIKE}),
     "torch.polar": (two(lambda a, b: a * np.exp(1j * b)), FULL_FLOATS, (0.1, inf), {"other": "angle", **ALIKE}),
 }
+
+INTEGERS = {"torch.ldexp": (0, 62)}  # eager's gradient computes 2**exponent in int64: 0 above, and a NaN or an error below
 
 # torch's name: (reference, whether it has a gradient, where numbers may stand)
 DIVISIONS: dict[str, tuple[Callable, bool, str]] = {
@@ -401,7 +403,16 @@ OPINFOS += [
     for name, (fn, accepted, domain) in UNARY.items()
 ]
 OPINFOS += [
-    row(name, partial(two_samples, domain, **how), partial(pair_errors, accepted, refusal(name)), fn, accepted, domain=domain, grad=True)
+    row(
+        name,
+        partial(two_samples, domain, **how),
+        partial(pair_errors, accepted, refusal(name)),
+        fn,
+        accepted,
+        domain=domain,
+        integers=INTEGERS.get(name, EVERYWHERE),
+        grad=True,
+    )
     for name, (fn, accepted, domain, how) in BINARY.items()
 ]
 OPINFOS += [

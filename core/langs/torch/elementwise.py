@@ -293,9 +293,9 @@ def _by_power_of_two(x: Any, exponent: Any) -> Any:
 
 @ldexp.vjp
 def ldexp_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
-    """g * 2**other, and g * out * log(2): the product of g and input may overflow where 2**other is small."""
-    first = in_wide(lambda g, _: _by_power_of_two(g, other), g, other)
-    second = in_wide(lambda g, y: core.mul(g, core.mul(y, math.log(2))), g, out)
+    """g * conj(2**other), and g * conj(out * log(2)): the product of g and input may overflow where 2**other is small."""
+    first = in_wide(lambda g, _: conjugated(_by_power_of_two(conjugated(g), other)), g, other)
+    second = in_wide(lambda g, y: core.mul(g, conjugated(core.mul(y, math.log(2)))), g, out)
     return cotangent(first, input), cotangent(second, other)
 
 
