@@ -207,3 +207,27 @@ def test_cancellation_is_no_disagreement():
             with warnings.catch_warnings():
                 warnings.simplefilter("error", dovetail.DisagreementWarning)
                 fn(torch.cat([x, -x.roll(1, 1), x.roll(2, 1), -x], 1))
+
+
+@pytest.mark.parametrize("shape", [(8, 640), (32, 640), (1000, 64)], ids=str)
+def test_the_mean_of_centred_data_is_no_disagreement(shape):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        fn = dovetail.jit(torch.nn.BatchNorm1d(shape[1]))
+        x = torch.randn(shape, dtype=torch.float64)
+        x = (x - x.mean(0)).float().requires_grad_()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", dovetail.DisagreementWarning)
+            fn(x).square().mean().backward()
+
+
+def test_a_mean_that_is_off_by_a_millionth_of_the_data_is_caught():
+    def off(input, dims, correction):
+        variance, mean = torch.var_mean(input, dims, correction=correction)
+        return variance, mean + 2e-6
+
+    fn = dovetail.jit(lambda x: prims.var_mean(x, dims=(0,), correction=0), executors=[of("own", prims.var_mean, off)])
+    x = torch.randn(1000, 64)
+    with pytest.warns(dovetail.DisagreementWarning):
+        _, mean = fn(x - x.mean(0))
+    assert mean.abs().max() < 1e-6

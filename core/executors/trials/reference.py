@@ -184,6 +184,8 @@ class _Wide:
         if line.symbol in SUMS and not _whole((args, kwargs)):
             epsilon = min(epsilon, torch.finfo(torch.float32).eps)
             error = error + epsilon * _growth(line) * _partial_sums(fn, args, kwargs, x)
+        if line.symbol is prims.var_mean and p is line.out[1]:
+            error = error + min(epsilon, torch.finfo(torch.float32).eps) * _error_of_mean(args[0], kwargs["dims"])
         return torch.where(torch.isfinite(x), x + unit * error, x)
 
 
@@ -217,6 +219,13 @@ def _partial_sums(fn: Callable, args: tuple, kwargs: dict, x: Tensor) -> Tensor:
     squares = tree_map(lambda leaf: leaf.abs().square() if isinstance(leaf, Tensor) and leaf.dtype in _WIDE_TYPES else leaf, (args, kwargs))
     total = fn(*squares[0], **squares[1])
     return total.abs().sqrt() + x.abs()
+
+
+def _error_of_mean(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """How many units the error of a mean grows to, times the size of the sums on the way there: it is a sum, divided by a number."""
+    squares = x.square().mean(dims)
+    count = x.numel() / max(1, squares.numel())
+    return (UNITS + count**0.5 / 16) * (squares / max(1.0, count)).sqrt()
 
 
 def own_copy(x: Any) -> Any:
