@@ -212,7 +212,7 @@ class Functionalizer:
         root = self.root(p)
         count = self.writes.get(root, 0) + 1
         before = self.read(root) if root in self.apart else self.value.get(root, root)
-        chain, unseen, written = [(p, new)], False, new
+        chain, unseen, written, flows = [(p, new)], False, new, self.flows(new)
         while p in self.parent:
             view = self.parent[p]
             p, unseen = view.args[0], unseen or view.symbol is prims.detach
@@ -222,9 +222,9 @@ class Functionalizer:
                 new = flat_reshape(new, prims.strided_slice.meta(p.spec, **window).shape)
             old = self.read(p)
             new = written = view.symbol.put_rule(old, new, **kwargs)
-            value = new
+            value, flows = new, flows or self.flows(new)
             if unseen and self.history:
-                value = UNSEEN(old, new) if p.spec.requires_grad else prims.detach(new) if self.flows(new) else new
+                value = UNSEEN(old, new) if p.spec.requires_grad else prims.detach(new) if flows else new
             chain.append((p, value))
         if not unseen:
             self.followed.add(root)
