@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from dovetail.compiler.entry import compile_call
-from dovetail.executors import Executor, resolve_executors
+from dovetail.executors import Executor, resolve_executors, use
+from dovetail.executors.discovery.plugin_errors import ContractError
 from dovetail.executors.trials.reference import UNITS, widened
 from dovetail.executors.trials.tolerance import agreement, differs
 from dovetail.trace import BoundSymbol, Proxy, is_proxy, leaves, tree_map
+from dovetail.trace.passes.grad import requires_grad
 
 COTANGENTS = (0, None, 1, 0)  # seeds; None for one number everywhere
 SPARSE = 1  # the seed of cotangents with zeros among them
@@ -25,9 +27,14 @@ SAMPLES = 4  # of gradients with other rounding, by which a difference is judged
 
 def gradients_differ(line: BoundSymbol, inputs: Mapping[Proxy, Any], ex: Executor, reference: Iterable[Executor]) -> str | None:
     """Return how the gradients of `line` by `ex` differ from the reference's, for several cotangents; None where they agree."""
-    own, theirs = _Gradients(line, inputs, [ex]), _Gradients(line, inputs, reference)
+    with use(check=True):  # the operations of a rule may return something else than they promise
+        own = _Gradients(line, inputs, [ex])
+    theirs = _Gradients(line, inputs, reference)
     for seed in COTANGENTS:
-        got, expected = own(seed), theirs(seed)
+        try:
+            got, expected = own(seed), theirs(seed)
+        except ContractError as error:
+            return f"in its gradients, {str(error).partition(chr(10))[0]}"
         if all([agreement(a, b).difference is None for a, b in zip(got, expected, strict=True)]):
             continue
         wide = _Gradients(line, inputs, reference, wide=True)
@@ -39,11 +46,15 @@ def gradients_differ(line: BoundSymbol, inputs: Mapping[Proxy, Any], ex: Executo
 
 
 class _Gradients:
-    """The gradients of a line with respect to its floating inputs, by some executors; `wide` computes them in twice the precision."""
+    """The gradients of a line with respect to the floating inputs that require one, by some executors.
+
+    `wide` computes them in twice the precision.
+    """
 
     def __init__(self, line: BoundSymbol, inputs: Mapping[Proxy, Any], executors: Iterable[Executor], *, wide: bool = False):
         self.line, self.proxies, self.wide = line, list(inputs), wide
-        self.inputs = [_own(x, wide) if isinstance(x, Tensor) else x for x in inputs.values()]
+        wanted = {p for p in inputs if requires_grad(p)} or set(inputs)  # rules may compute something else where another argument needs none
+        self.inputs = [_own(x, wide, p in wanted) if isinstance(x, Tensor) else x for p, x in inputs.items()]
         self.epsilons = [torch.finfo(x.dtype).eps if isinstance(x, Tensor) and x.is_floating_point() else 0.0 for x in inputs.values()]
         with torch.enable_grad():
             self.entry = compile_call(self._line, tuple(self.inputs), {}, resolve_executors(executors), interpretation="native")
@@ -75,10 +86,10 @@ def _cotangents(results: Iterable[Tensor], seed: int | None) -> list[Tensor]:
     return [(g.relu() if seed == SPARSE else g).to(x) for g, x in zip(noise, results)]
 
 
-def _own(x: Tensor, wide: bool) -> Tensor:
-    """Return a copy of `x` that requires grad if it can."""
+def _own(x: Tensor, wide: bool, wanted: bool) -> Tensor:
+    """Return a copy of `x` that requires grad if its gradient is wanted and it can."""
     copy = widened(x.detach()) if wide else x.detach()
-    return copy.clone().requires_grad_(copy.is_floating_point())
+    return copy.clone().requires_grad_(wanted and copy.is_floating_point())
 
 
 def _rounded(x: Tensor, epsilon: float, noise: torch.Generator) -> Tensor:

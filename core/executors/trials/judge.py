@@ -17,7 +17,7 @@ from dovetail.executors.dispatching.check_contract import broken, copies, paired
 from dovetail.executors.dispatching.codegen import region_key
 from dovetail.executors.dispatching.distrust import DISTRUST, digest, folder, structure
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.executors.trials import case
+from dovetail.executors.trials import case, guarded
 from dovetail.executors.trials.budget import MEMORY, OVER, RATE, Account, Round, TriedLine, size_of
 from dovetail.executors.trials.compare import LineComparison, Result, restore_written
 from dovetail.executors.trials.profile import wait_for
@@ -101,19 +101,23 @@ class Judge:
             return fn(*[own_copy(x) if is_proxy(p) and p in written else x for p, x in zip(line.args, args)], **kwargs)
 
         before = generators() if draws(line) else None
+        copied = guarded.copies(inputs) if not tried.tries and before is None else []
+        first = _results(line, again({id(each.tensor): each.copy for each in copied})) if copied else None
+        beside = guarded.wrote_beside(copied)
+        if beside is not None:
+            return _filled(line, inputs, self.judged(tried, inputs, first, breach=beside))
         were = copies(line, args, kwargs) if not written and _may_copy(size_of(inputs), turn) else []
         wait()
         began = time.perf_counter()
         result = again()
         wait()
         tried.took = took = time.perf_counter() - began
-        values = {p: x for p, x in paired(line.out, result) if is_proxy(p)}
-        got = [values[p] for p in line.writes]
+        got = _results(line, result)
         if before is not None:
             return self._drawn(tried, inputs, result, got, before, again)
         breach = broken(line, args, kwargs, result, were) if not written else None
         restore_written(breach, args, kwargs, were)
-        right = self.judged(tried, inputs, got, took, again, breach)
+        right = self.judged(tried, inputs, got, took, again, breach, first)
         return result if right is got else _filled(line, inputs, right)
 
     def judged(
@@ -124,8 +128,9 @@ class Judge:
         took: float = 0.0,
         again: Callable[[], Any] | None = None,
         breach: str | None = None,
+        first: list[Any] | None = None,
     ) -> list[Any]:
-        """Return `got`, or what the reference computes in its place where they disagree."""
+        """Return `got`, or what the reference computes in its place where they disagree; `first` are the results of a run before."""
         turn = ROUND.get()
         scope = Scope(OVER) if turn is None else self._scope(tried, turn, took)
         if scope.excuse is not None:
@@ -136,7 +141,7 @@ class Judge:
             if scope.sample is not None:
                 difference = breach or self._sampled(tried, scope.sample, inputs, got, turn)
             else:
-                difference, right = self._compared(tried, inputs, got, breach, again, turn, took)
+                difference, right = self._compared(tried, inputs, got, breach, again, turn, took, first)
         except Exception as error:
             tried.outcome = _untried(error)
             return got
@@ -233,13 +238,14 @@ class Judge:
         again: Callable[[], Any] | None,
         turn: Round,
         took: float,
+        first: list[Any] | None = None,
     ) -> tuple[str | None, list[Any]]:
         """How the results of a whole line differ from the reference's, and these."""
         began = time.perf_counter()
         expected = self._reference(tried, inputs)
         difference = breach or self._difference(tried, tried.operation, inputs, got, expected)
         if difference is None and again is not None:
-            difference = self._repeated(tried, inputs, got, expected, again, turn, took) or self._stale(tried, inputs, got, expected, again)
+            difference = self._repeated(tried, inputs, got, expected, again, turn, took, first) or self._stale(tried, inputs, got, expected, again)
         tried.seconds = time.perf_counter() - began
         turn.spend(tried.seconds)
         return difference, expected
@@ -280,14 +286,24 @@ class Judge:
         return difference
 
     def _repeated(
-        self, tried: TriedLine, inputs: dict[Proxy, Any], got: list[Any], expected: list[Any], again: Callable[[], Any], turn: Round, took: float
+        self,
+        tried: TriedLine,
+        inputs: dict[Proxy, Any],
+        got: list[Any],
+        expected: list[Any],
+        again: Callable[[], Any],
+        turn: Round,
+        took: float,
+        first: list[Any] | None,
     ) -> str | None:
-        """How another run on the same inputs differs from the reference; None where none does, or there is no time."""
-        for _ in range(AGAIN):
-            if not tried.always and took > turn.left / 4 and not turn.is_free(tried, tried.work) and not turn.has_earned(tried, SLOWER * took):
-                return None
-            values = {p: x for p, x in paired(tried.operation.out, again()) if is_proxy(p)}
-            new = [values[p] for p in tried.operation.writes]
+        """How another run on the same inputs, or the `first` one, differs from the reference; None where none does, or there is no time."""
+        for i in range(AGAIN):
+            if i or first is None:
+                if not tried.always and took > turn.left / 4 and not turn.is_free(tried, tried.work) and not turn.has_earned(tried, SLOWER * took):
+                    return None
+                new = _results(tried.operation, again())
+            else:
+                new = first
             if (i := _in_one_memory(new, got, [*inputs.values(), *self.constants.values()])) is not None:
                 return f"{tried.results[i]} of two calls is in one memory: the second overwrites the first"
             if all([_same(a, b) for a, b in zip(new, got)]):
@@ -304,8 +320,7 @@ class Judge:
         result = None if copies is None else on_new_values(copies, inputs, again)
         if result is None:
             return None
-        values = {p: x for p, x in paired(tried.operation.out, result) if is_proxy(p)}
-        new = [values[p] for p in tried.operation.writes]
+        new = _results(tried.operation, result)
         if all([_same(a, b) for a, b in zip(new, got)]):
             return None
         difference = self._difference(tried, tried.operation, inputs, new, expected)
@@ -327,8 +342,7 @@ class Judge:
             if tried.draws_alike and alike:
                 for _ in range(AGAIN):
                     restore(before)
-                    values = {p: x for p, x in paired(line.out, again()) if is_proxy(p)}
-                    difference = difference or differs([values[p] for p in line.writes], expected)
+                    difference = difference or differs(_results(line, again()), expected)
         except Exception as error:
             tried.outcome = _untried(error)
             restore(after)
@@ -399,6 +413,12 @@ def _exempt(line: BoundSymbol) -> str | None:
 def _may_copy(size: int, turn: Round) -> bool:
     """Return whether arguments of `size` bytes are copied, to restore what a line writes into them."""
     return size <= COPIED or (size <= MOST_BYTES and turn.has_time(size / RATE))
+
+
+def _results(line: BoundSymbol, returned: Any) -> list[Any]:
+    """Return the results of a line in order, from the form in which it returns them."""
+    values = {p: x for p, x in paired(line.out, returned) if is_proxy(p)}
+    return [values[p] for p in line.writes]
 
 
 def _filled(line: BoundSymbol, inputs: dict[Proxy, Any], results: list[Any]) -> Any:
