@@ -18,6 +18,7 @@ from dovetail.errors import EagerCall, Unsupported
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.trials.reference import referees
 from dovetail.frontend.autocast import autocast_off
+from dovetail.frontend.subclasses import is_wrapper
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
     FACTORIES,
@@ -273,7 +274,7 @@ def is_plain(result: Any) -> bool:
         return all(map(is_plain, result))
     if type(result) is dict:
         return all(map(is_plain, result.values())) and not any([isinstance(key, torch.SymInt) for key in result])
-    return is_proxy(result) or isinstance(result, torch.Tensor) or type(result) in _PLAIN
+    return is_proxy(result) or (isinstance(result, torch.Tensor) and not is_wrapper(result)) or type(result) in _PLAIN
 
 
 @contextmanager

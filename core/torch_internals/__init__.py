@@ -84,6 +84,7 @@ from dovetail.torch_internals.subgradients import SUBGRADIENTS as SUBGRADIENTS
 from dovetail.torch_internals.subgradients import Subgradient as Subgradient
 from dovetail.torch_internals.tensors import C_NAMESPACES as C_NAMESPACES
 from dovetail.torch_internals.tensors import C_NN as C_NN
+from dovetail.torch_internals.tensors import CORRECT_ALIASING as CORRECT_ALIASING
 from dovetail.torch_internals.tensors import FUNCTORCH_MODULE as FUNCTORCH_MODULE
 from dovetail.torch_internals.tensors import IS_ZEROTENSOR as IS_ZEROTENSOR
 from dovetail.torch_internals.tensors import NESTED_FROM_MASK as NESTED_FROM_MASK
@@ -92,10 +93,12 @@ from dovetail.torch_internals.tensors import TENSOR_BASE as TENSOR_BASE
 from dovetail.torch_internals.tensors import HigherOrderOperator as HigherOrderOperator
 from dovetail.torch_internals.tensors import OpOverload as OpOverload
 from dovetail.torch_internals.tensors import OpOverloadPacket as OpOverloadPacket
+from dovetail.torch_internals.tensors import change_shape as change_shape
 from dovetail.torch_internals.tensors import counts_storage_uses as counts_storage_uses
 from dovetail.torch_internals.tensors import has_storage as has_storage
 from dovetail.torch_internals.tensors import is_alias_of as is_alias_of
 from dovetail.torch_internals.tensors import is_zero_tensor as is_zero_tensor
+from dovetail.torch_internals.tensors import make_wrapper as make_wrapper
 from dovetail.torch_internals.tensors import storage_key as storage_key
 from dovetail.torch_internals.tensors import storage_use_count as storage_use_count
 from dovetail.torch_internals.trees import SUPPORTED_NODES as SUPPORTED_NODES

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from dovetail.torch_internals.internal import Internal, resolve
+from dovetail.torch_internals.modes import no_torch_function
 
 
 def _counts_references(count: Any) -> bool:
@@ -68,6 +69,17 @@ NN_PAD = Internal(
     purpose="recognize torch.nn.functional.pad in graphs of Dynamo",
     fallback="such a call is an operation without a decomposition",
 )
+CORRECT_ALIASING = Internal(
+    "torch.utils._python_dispatch.return_and_correct_aliasing",
+    purpose="recognize how a tensor subclass returns the argument that an operation writes",
+    fallback="a tensor subclass that calls it under another name is refused",
+)
+NO_DISPATCH = Internal(
+    "torch.utils._mode_utils.no_dispatch",
+    purpose="change the shape of a tensor without memory in place",
+    fallback="operations of tensor subclasses that change shapes in place are refused",
+    probe=lambda disable: hasattr(disable(), "__enter__"),
+)
 TENSOR_BASE: type = torch.Tensor.__base__
 OpOverload: type = OP_OVERLOAD.value or type(torch.ops.aten.add.Tensor)
 OpOverloadPacket: type = OP_OVERLOAD_PACKET.value or type(torch.ops.aten.add)
@@ -111,6 +123,20 @@ def _assumed(x: torch.Tensor) -> bool:
 
 # Return whether a tensor has memory of its own, as those in a transform of torch.func have not.
 has_storage = HAS_STORAGE.value or _assumed
+
+
+def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return a tensor of a subclass without memory of its own, as `torch.Tensor._make_wrapper_subclass` creates it."""
+    with no_torch_function():
+        return TENSOR_BASE._make_wrapper_subclass(cls, *args, **kwargs)
+
+
+def change_shape(func: Any, wrapper: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    """Run an operation that changes the shape of a tensor without memory in place, as `squeeze_`, past its `__torch_dispatch__`."""
+    if NO_DISPATCH.problem is not None:
+        raise NotImplementedError(NO_DISPATCH.problem)
+    with NO_DISPATCH.value(), no_torch_function(), torch.no_grad():
+        func(wrapper, *args, **kwargs)
 
 
 def is_zero_tensor(x: torch.Tensor) -> bool:

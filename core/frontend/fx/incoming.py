@@ -11,8 +11,8 @@ import torch
 from torch import fx
 
 from dovetail.errors import TracedValueError, Unsupported, require
+from dovetail.frontend import aten
 from dovetail.frontend.environment import AUTOCAST
-from dovetail.frontend.fx import aten
 from dovetail.frontend.native import acquire
 from dovetail.langs.torch import spec_of
 from dovetail.prims import TensorSpec, recorder

@@ -127,6 +127,13 @@ KINDS = {
             prims.check_relation,
             lambda v: {"other": None, "test": v, "holds": True},
         ),
+        Kind(
+            "wrapper",
+            "{s} says of itself {v}",
+            "{s} no longer says of itself {v}: its shape, strides, offset, dtype, device, layout, requires_grad",
+            prims.check_relation,
+            lambda v: {"other": Named(v[1:]), "test": v[0], "holds": True},  # the test, and what it compares with
+        ),
         Kind("truthy", "{s}", "{s} has become false, or empty", prims.check_truth, lambda v: {"value": True}),
         Kind("falsy", "not {s}", "{s} has become true, or is no longer empty", prims.check_truth, lambda v: {"value": False}),
         Kind("integer", "{s} is an int", "{s} is no longer an int", prims.check_type, lambda v: {"type": int}),

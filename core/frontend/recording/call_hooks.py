@@ -39,9 +39,11 @@ from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.control_flow import CONTROL_FLOW
 from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
-from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata
+from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata, method_changing
 from dovetail.frontend.recording.tracked_environment import WAYS_OUT
 from dovetail.frontend.recording.value_hooks import ValueHooks
+from dovetail.frontend.subclasses import is_wrapper_class
+from dovetail.frontend.wrappers.dispatching import Wrappers
 from dovetail.langs.torch import FACTORIES, REFUSED, TABLE, SymbolicInt, not_traced
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
@@ -51,6 +53,7 @@ from dovetail.torch_internals import (
     FUNCTORCH_MODULE,
     GET_STEP,
     GROUP_TENSORS,
+    OpOverload,
     TorchDispatchMode,
     compiled_by_dynamo,
     function_applied,
@@ -163,9 +166,12 @@ class CallHooks(ValueHooks):
 
     is_compiling = True  # libraries then leave out what reads values
     checks_compiling = False
+    wrappers: Wrappers | None = None
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         kind = type(function)
+        if self.wrappers is not None and (result := self.wrappers.call(tracker, function, args, kwargs)) is not NULL:
+            return result
         if (kind is FunctionType or kind is MethodDescriptorType) and function in CALLS and any(map(is_tensor_class, map(type, leaves(args)))):
             return CALLS[function](self.autograd, tracker, *args, **kwargs)
         if kind in _FUNCTIONS and function in _OF_INFERENCE and args and is_proxy(args[0]) and (real := self.real.get(args[0])) is not None:
@@ -174,6 +180,8 @@ class CallHooks(ValueHooks):
             return real.is_inference()
         if kind is MethodDescriptorType and function in CHANGES:
             return change_metadata(self, function, *args, **kwargs)
+        if kind is OpOverload and (method := method_changing(function)) is not None:
+            return change_metadata(self, method, *args, **kwargs)
         if kind is FunctionType:
             return self._python(tracker, function, args, kwargs, frame)
         if kind in _SCRIPTS:
@@ -181,7 +189,7 @@ class CallHooks(ValueHooks):
         if (kind is MethodDescriptorType or kind is BuiltinFunctionType) and switches_torch_function(
             function, args
         ):  # plain tensors have no overrides
-            return None
+            return self._switched(function, args)
         if kind is type and function.__module__ == "numpy" and function.__name__ in _LIMITS and not any(map(is_proxy, leaves((args, kwargs)))):
             guard_same(tracker, function)
             return function(*args, **kwargs)
@@ -210,12 +218,18 @@ class CallHooks(ValueHooks):
                 return function(*args)
             if function is FUNCTION_MODES.value:  # a call under one runs in eager mode; a backward is traced under one of ours
                 return False
+            if function.__name__ == "_make_wrapper_subclass" and args and is_wrapper_class(args[0]):
+                return self.of_wrappers().create(*args, **kwargs)
             if function.__name__ == "_make_subclass" and is_torch(function):  # what creates a parameter
                 return create_parameter(self.autograd, *args, **kwargs)
             if (cls := function_applied(function)) is not None:
                 return self._applied(tracker, function, cls, args, kwargs)
             if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients
+                if self.wrappers is not None and self.wrappers.overriding(args):
+                    return True
                 return (frame is not None and _MODULES in frame.code.co_filename) or bool(overriding(args))
+        if isinstance(function, type) and is_wrapper_class(function):
+            return self.of_wrappers().construct(tracker, function, args, kwargs)
         if kind is _TENSOR_CLASS and any(map(is_proxy, args)) and not is_torch(function):
             raise Unsupported(
                 f"{function.__qualname__}(...) makes a tensor of a subclass, which is not traced; make it outside\n  called at {user_line()}"
@@ -279,6 +293,18 @@ class CallHooks(ValueHooks):
         if is_own_code(code) or not is_ours(code):
             return NULL
         return self._ours(tracker, function, args, kwargs)
+
+    def of_wrappers(self) -> Wrappers:
+        """Return what is done with tensors that wrap others, from the first such tensor on."""
+        if self.wrappers is None:
+            self.wrappers = Wrappers(self)
+        return self.wrappers
+
+    def _switched(self, function: Any, args: list[Any]) -> None:
+        """Enter or leave a context in which no `__torch_function__` is called: plain tensors have none."""
+        entered = function.__name__ == "__enter__"
+        if self.wrappers is not None:
+            self.wrappers.off += 1 if entered else -1
 
     def _range(self, tracker: Tracker) -> None:
         """Ignore a named range of a profile; while a profiler records, the call runs in eager mode."""

@@ -23,6 +23,13 @@ CHANGES: dict[Any, str] = {getattr(torch.Tensor, f"{name}_"): name for name in _
 CHANGING = frozenset(f"{name}_" for name in _NAMES)
 
 
+def method_changing(op: Any) -> Any:
+    """Return the method of tensors that an overload of ATen is, where it changes the shape of a tensor itself; else None."""
+    space, _, name = op._schema.name.partition("::")
+    method = getattr(torch.Tensor, name, None) if space == "aten" and name in CHANGING else None
+    return method if method in CHANGES else None
+
+
 def change_metadata(recorder: Any, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Trace x.unsqueeze_(...) and its like; refuse it for tensors that are known outside of the lines recorded so far."""
     if not may_redefine(recorder, x):

@@ -32,6 +32,7 @@ from dovetail.frontend.recording.tensor_methods import check_facts, replaced_att
 from dovetail.frontend.recording.torch_globals import GlobalSettings
 from dovetail.frontend.recording.tracked_environment import DRAWN, TrackedEnvironment, drawn_value, tensor_of
 from dovetail.frontend.shards import whole
+from dovetail.frontend.subclasses import is_wrapper, taken_apart
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
@@ -95,7 +96,7 @@ class TorchRecorder(CallHooks):
     def forget(self) -> None:
         """Release the tensors of the run."""
         self.inputs, self.real, self.sources, self.results, self.autograd = {}, {}, [], {}, TracedAutograd(self)
-        self.inside, self.choices = None, ArrayChoices()
+        self.inside, self.choices, self.wrappers = None, ArrayChoices(), None
 
     def finish(self, tracker: Tracker) -> None:
         if self.inside is not None:
@@ -116,7 +117,7 @@ class TorchRecorder(CallHooks):
         return is_tensor_class(type(value))
 
     def has_identity(self, value: Any) -> bool:
-        return isinstance(value, TensorProxy) or type(value) in (torch.Tensor, torch.nn.Parameter)
+        return isinstance(value, TensorProxy) or type(value) in (torch.Tensor, torch.nn.Parameter) or is_wrapper(value)
 
     def stored_key(self, tracker: Tracker, key: Any) -> Any:
         """Return the tensor from outside that `key` stands for; the program depends on which one it is."""
@@ -181,6 +182,8 @@ class TorchRecorder(CallHooks):
     def reach(self, tracker: Tracker, tensor: Any, source: Source) -> Any:
         if is_proxy(tensor):
             return tensor
+        if is_wrapper(tensor):
+            return self.of_wrappers().reach(tracker, tensor, source)
         if id(tensor) in self.choices.inputs:
             return self.arrays.reach(tracker, tensor, source)
         proxy = self.inputs.get(id(tensor))
@@ -188,7 +191,11 @@ class TorchRecorder(CallHooks):
             if torch.nn.parameter.is_lazy(tensor):
                 raise EagerCall(f"{source} gets its shape in the first call of its lazy module")
             spec, symbols, strides = spec_of(whole(tensor)), (), None
-            if self.sizes is not None and (self.symbolic_ints or is_marked(tensor)):
+            if (
+                self.sizes is not None
+                and (self.symbolic_ints or is_marked(tensor))
+                and not (self.wrappers is not None and self.wrappers.hold(source))
+            ):
                 spec, symbols, strides = self.sizes.spec(spec, tensor, source)
             proxy = self.inputs[id(tensor)] = self.trace.tensor(spec)
             self.trace.inputs.append(proxy)
@@ -279,6 +286,13 @@ class TorchRecorder(CallHooks):
         leaves |= self.settings.inference_builders(self.trace, self.results)
         return leaves if self.inside is None else leaves | self.inside.builders(self.results)
 
+    def original(self, tracker: Tracker, tensor: Any) -> Source | None:
+        """Return where a wrapper, or an array, from outside lies that is a result."""
+        return tracker.source(tensor) if is_wrapper(tensor) else super().original(tracker, tensor)
+
+    def taken_apart(self, tensor: Any) -> tuple[list[Any], Callable[..., Any]] | None:
+        return taken_apart(tensor) if is_wrapper(tensor) else None
+
     def known(self, value: Any) -> Any:
         return self.environment.known_numbers.get(value, NULL) if type(value) is NumberProxy else NULL
 
@@ -302,6 +316,8 @@ class TorchRecorder(CallHooks):
             return self.class_of(owner)
         if kind is SymbolicInt:
             return getattr(owner, name)
+        if is_wrapper(owner):
+            return self.of_wrappers().load_attr(tracker, owner, name)
         if is_traced_array(owner):
             return self.arrays.load_attr(owner, name)
         if (now := tracker.effects.now(owner, name)) is not NULL:
@@ -325,6 +341,8 @@ class TorchRecorder(CallHooks):
         return getattr(owner, name) if replaced is NULL else replaced
 
     def store_attr(self, tracker: Tracker, owner: Any, name: str, value: Any) -> bool:
+        if is_wrapper(owner):
+            return self.of_wrappers().store_attr(owner, name, value)
         if name == "grad" and (owner in self.real or owner in self.autograd.leaves):
             self.autograd.set_grad(tracker, owner, None if value is DELETED else value)
             return True

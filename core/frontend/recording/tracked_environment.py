@@ -12,6 +12,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
+from dovetail.frontend.aten import torch_call
 from dovetail.frontend.autocast import cast, cast_results
 from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
 from dovetail.frontend.guards.guard import Guard, Miss
@@ -25,7 +26,7 @@ from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, SymbolicInt, size_of
 from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
-from dovetail.torch_internals import any_autocast
+from dovetail.torch_internals import OpOverload, any_autocast
 from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, to_callable, tree_map, user_line
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ class TrackedEnvironment(TorchEnvironment):
             return _TO_ARRAY[func](self.tracker.recorder.arrays, *args, **kwargs)
         if self.is_value_dependent(func, args, kwargs):
             return self.session.call_outside(func, args, kwargs)
-        return super().call(func, args, kwargs)
+        return super().call(torch_call(func) if type(func) is OpOverload else func, args, kwargs)
 
     def is_value_dependent(self, func: Callable, args: Sequence[Any], kwargs: dict) -> bool:
         """Return whether the session runs this call between two segments, since its result depends on values."""

@@ -19,6 +19,7 @@ from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays
 from dovetail.frontend.recording.tensor_methods import replaced_operator
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
+from dovetail.frontend.subclasses import is_wrapper, untraced_value
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, symint
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map
 from dovetail.trace.proxies import no_value
@@ -31,6 +32,7 @@ _REFLECTED = {  # the method by which a tensor takes a number on its left
 }
 _SPELLINGS = ("__repr__", "__str__")
 _PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite, math.isclose})
+_ROUNDING = {abs: torch.Tensor.abs, round: torch.Tensor.round}
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 
 
@@ -54,6 +56,8 @@ class ValueHooks(ArrayHooks):
             return self.arrays.operate(tracker, op, args)
         if self.returns_tensors and any([type(x).__module__ == "numpy" for x in args]):  # a number of NumPy's: the tensor computes with its value
             args = [lift_leaf(x, self.trace) for x in args]
+        if any(map(is_wrapper, args)):
+            return self.of_wrappers().operate(tracker, op, args)
         operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
         if (result := replaced_operator(tracker, op, operands)) is not NULL:
             return result
@@ -91,12 +95,16 @@ class ValueHooks(ArrayHooks):
         return self.environment.call(torch.tensor, (key,), {}) if listed else key
 
     def truth(self, tracker: Tracker, tensor: Any) -> bool:
+        if is_wrapper(tensor):
+            raise untraced_value(tensor)
         return bool(tensor)
 
     def is_symbolic(self, value: Any) -> bool:
         return type(value) is SymbolicInt or (type(value) is torch.Size and any([type(n) is SymbolicInt for n in value]))
 
     def words(self, tensor: Any) -> None:
+        if is_wrapper(tensor):
+            raise untraced_value(tensor)
         if not is_proxy(tensor):
             float(tensor)  # a symbolic size: it becomes a plain number
             return
@@ -153,6 +161,8 @@ class ValueHooks(ArrayHooks):
         return host_numbers.joined(parts)
 
     def converted(self, value: Any, kind: type) -> Any:
+        if is_wrapper(value):
+            return self._converted_wrapper(value, kind)
         if kind is float and type(value) is SymbolicInt:
             value = self.environment.number_of(value)
         if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
@@ -167,6 +177,13 @@ class ValueHooks(ArrayHooks):
                 return kind(value)
         number = host_numbers.converted(value, kind, known=self.environment.known_numbers, raising=self.environment.raising((value,)))
         return NULL if number is None else self.environment.noted(number)
+
+    def _converted_wrapper(self, value: Any, kind: Any) -> Any:
+        """Return abs(value) or round(value), which are operations; refuse what needs its value."""
+        method = _ROUNDING.get(kind)
+        if method is None:
+            raise untraced_value(value)
+        return self.environment.tracker.call(method, [value], {}, None)
 
     def extremum(self, function: Any, x: Any, y: Any) -> Any:
         if not (self.is_number(x) or self.is_number(y)) or self.environment.language is not LANGUAGE:

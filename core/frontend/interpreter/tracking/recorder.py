@@ -87,6 +87,10 @@ class Recorder:
         """Return the index of a tensor among the results of the computation, for a result or a write that mentions it."""
         raise NotImplementedError
 
+    def taken_apart(self, tensor: Any) -> tuple[list[Any], Callable[..., Any]] | None:
+        """Return what a tensor of a subclass holds, and the function that builds it of that; None for other tensors."""
+        return None
+
     def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:
         """Return an attribute of a tensor or module."""
         return NULL

@@ -57,6 +57,8 @@ class Templates:
                 return self._outside(value, source)
             if (number := tracker.recorder.known(value)) is not NULL:
                 return lambda values: number
+            if (recipe := tracker.recorder.taken_apart(value)) is not None:
+                return self.fresh[id(value)][1] if id(value) in self.fresh else self._built(value, *recipe)
             place = tracker.recorder.place_of(value)
             return lambda values: values.tensors[place]
         if type(value) in tracker.atoms and not tracker.recorder.is_symbolic(value):
@@ -68,6 +70,11 @@ class Templates:
             return self.fresh[id(value)][1]
         maker = self._maker(value)
         return (lambda values: value) if maker is None else self._fresh(value, *maker)
+
+    def _built(self, value: Any, held: list[Any], build: Callable[..., Any]) -> Template:
+        """Return a template that builds a tensor of a subclass of what it holds."""
+        parts = [self.of(item) for item in held]
+        return self._fresh(value, lambda values: build(*[part(values) for part in parts]), None)
 
     def _outside(self, value: Any, source: Source) -> Template:
         if source.kind == "const":

@@ -1,0 +1,87 @@
+"""Which tensor subclasses are wrappers that can be traced, what a program depends on of one, and how one is taken apart and built again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.errors import Unsupported
+from dovetail.frontend.class_lookup import NULL, is_in_python, lookup, per_class
+from dovetail.torch_internals import no_torch_function
+from dovetail.trace import leaves, user_line
+
+_METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
+_EXAMPLES = "torch.testing."  # torch's own subclasses, but for these, have meanings beyond what they hold
+
+
+def is_wrapper(x: Any) -> bool:
+    """Return whether x is a tensor that wraps others, of a class that can be traced."""
+    return is_wrapper_class(type(x))
+
+
+@per_class
+def is_wrapper_class(kind: type) -> bool:
+    """Return whether a class of tensors runs operations in Python, and can be taken apart and built again; torch's own are not meant."""
+    torchs = kind.__module__.startswith("torch.") and not kind.__module__.startswith(_EXAMPLES)
+    return not torchs and any([base is torch.Tensor for base in kind.__mro__]) and all([is_in_python(lookup(kind, name)) for name in _METHODS])
+
+
+def wrappers_in(tree: Any) -> list[Any]:
+    """Return the wrappers in a nest, one of each class, subclasses first: the order in which torch asks them."""
+    wrappers: list[Any] = []
+    for x in leaves(tree):
+        if not is_wrapper(x) or type(x) in map(type, wrappers):
+            continue
+        place = next((i for i, other in enumerate(wrappers) if issubclass(type(x), type(other))), len(wrappers))
+        wrappers.insert(place, x)
+    return wrappers
+
+
+@per_class
+def overrides_functions(kind: type) -> bool:
+    """Return whether a wrapper has a `__torch_function__` in Python, other than torch's own."""
+    raw = lookup(kind, "__torch_function__")
+    return is_in_python(raw) and raw is not lookup(torch.Tensor, "__torch_function__")
+
+
+@per_class
+def converts_results(kind: type) -> bool:
+    """Return whether torch makes instances of the class of all results: the class has left `__torch_function__` as it is."""
+    return lookup(kind, "__torch_function__") is lookup(torch.Tensor, "__torch_function__")
+
+
+def facts_of(x: torch.Tensor) -> tuple[Any, ...]:
+    """Return what a wrapper says of itself, beside what it holds; no `__torch_function__` of its class runs."""
+    with no_torch_function():
+        return tuple(x.shape), tuple(x.stride()), x.storage_offset(), x.dtype, x.device, x.layout, x.requires_grad
+
+
+def has_facts(x: torch.Tensor, facts: tuple[Any, ...]) -> bool:
+    """Return whether a wrapper still says the same of itself."""
+    return facts_of(x) == facts
+
+
+def taken_apart(x: torch.Tensor) -> tuple[list[Any], Callable[..., Any]]:
+    """Return what a wrapper holds, its context last, and the function that builds one like it of these."""
+    names, context = x.__tensor_flatten__()
+    cls, (size, stride, *_) = type(x), facts_of(x)
+
+    def build(*parts: Any) -> Any:
+        return cls.__tensor_unflatten__(dict(zip(names, parts[:-1], strict=True)), parts[-1], torch.Size(size), stride)
+
+    return [*[x.__dict__[name] if name in x.__dict__ else getattr(x, name) for name in names], context], build
+
+
+def torchs_own(kind: type, name: str) -> Any:
+    """Return what torch's own classes have under a name, NULL where the class of a wrapper replaces it."""
+    for base in kind.__mro__:
+        if name in vars(base):
+            return vars(base)[name] if base in (torch.Tensor, torch.Tensor.__base__) else NULL
+    return NULL
+
+
+def untraced_value(x: torch.Tensor) -> Unsupported:
+    """Return the error for a wrapper whose values the program needs."""
+    return Unsupported(f"the value of a {type(x).__name__} is needed, which is not traced; make a plain tensor of it\n  called at {user_line()}")
