@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Any
 
-from dovetail.dtypes import DType, bool_, float32, int64, real_of, wider
+from dovetail.dtypes import DType, bool_, float32, float64, int64, real_of, wider
 from dovetail.errors import require
 from dovetail.prims import spec
-from dovetail.prims.creation import zeros_like
 from dovetail.prims.elementwise import where
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.shape import flat_reshape, require_dims
@@ -19,11 +18,10 @@ from dovetail.prims.unary import (
     NUMBERS,
     REAL,
     ROUNDED,
-    bitwise_not,
     conjugated,
     convert_element_type,
     converted,
-    isfinite,
+    isinf,
     isnan,
     require_kind,
     sign,
@@ -122,23 +120,31 @@ def prod_vjp(g, out, x, *, dims):
 
 
 def _product_of_others(x: Any, dims: tuple[int, ...], zero: Any, zeros: Any) -> Any:
-    """Return for each element the product of the others, computed from the products of the finite ones and of those that are not.
+    """Return for each element the product of the others: that of all by the element, in float64, where few overflow for one factor more.
 
-    As in PyTorch, an element that is not finite has NaN there unless a zero is in the tensor, and in a product of everything with several
-    zeros all have 0.
+    An infinity counts as its sign there, zeros and NaN as 1.  As in PyTorch, an element that is not finite has NaN unless a zero is in the
+    tensor, and in a product of everything with several zeros all have 0.
     """
-    odd = bitwise_not(isfinite(x))
-    odds = convert_element_type(odd, dtype=int64)
-    other_odds = spread(sum(odds, dims=dims), x, dims) - odds
+    infinite, undefined = isinf(x), isnan(x)
+    other_infinities, other_undefined = (_others(each, x, dims) for each in (infinite, undefined))
     other_zeros = zeros - convert_element_type(zero, dtype=int64)
-    finite = where(zero | odd, 1.0, x)
-    of_odd = spread(prod(where(odd, x, 1.0), dims=dims), x, dims)
-    value = spread(prod(finite, dims=dims), x, dims) / finite * where(odd, where(other_odds == 0, 1.0, of_odd * sign(x)), of_odd)
-    value = where(other_zeros > 0, where(other_odds > 0, nan, zeros_like(x)), value)
+    wide = convert_element_type(x, dtype=float64)
+    factors = where(infinite, sign(wide), where(zero | undefined, 1.0, wide))
+    value = convert_element_type(spread(prod(factors, dims=dims), x, dims) / factors, dtype=x.spec.dtype)
+    unbounded = other_infinities > 0
+    value = where(unbounded & (value < 0.0), -inf, where(unbounded, inf, value))
+    value = where(other_zeros > 0, 0.0, value)
     everywhere = tuple(range(x.spec.rank))
-    in_tensor = spread(sum(convert_element_type(zero, dtype=int64), dims=everywhere), x, everywhere)
-    value = where(odd & (in_tensor == 0), nan, value)
+    in_tensor = zeros if dims == everywhere else spread(sum(convert_element_type(zero, dtype=int64), dims=everywhere), x, everywhere)
+    undetermined = (unbounded & (other_zeros > 0)) | (other_undefined > 0) | ((infinite | undefined) & (in_tensor == 0))
+    value = where(undetermined, nan, value)
     return where(zeros > 1, 0.0, value) if dims == everywhere else value
+
+
+def _others(mask: Any, x: Any, dims: tuple[int, ...]) -> Any:
+    """Count for each element of `x` the others along `dims` where `mask` holds."""
+    marks = convert_element_type(mask, dtype=int64)
+    return spread(sum(marks, dims=dims), x, dims) - marks
 
 
 def evenly(g: Any, out: Any, x: Any, dims: tuple[int, ...]) -> Any:

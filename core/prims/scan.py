@@ -48,16 +48,19 @@ def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
 @cumprod.vjp
 def cumprod_vjp(g, out, x, *, dim):
     # Before the first zero: the sum of g * out from here to the zero, over x.  At it: the product before it, times the sum of g times the
-    # products from there to the next zero.  After it: 0.  What lies behind is left out of the sums, since it may not be finite.
+    # products from there to the next zero, with that: it makes NaN of an infinity between, as in PyTorch.  After it: 0.  What lies behind is
+    # left out of the sums, since it may not be finite.
     if x.spec.numel == 1 or x.spec.shape[dim] == 1:
         return (g,)
     zero = x == 0.0
     zeros = cumsum(convert_element_type(zero, dtype=int64), dim=dim)
-    between = where((zeros == 1) & bitwise_not(zero), x, 1.0)
+    at_first = zero & (zeros == 1)
+    counted = (zeros == 1) | (zero & (zeros == 2))
+    between = where(counted & bitwise_not(at_first), x, 1.0)
     before = reversed_cumsum(where(zeros == 0, g * conjugated(out), 0.0), dim) / conjugated(where(zero, 1.0, x))
     first = spread(prod(where(zeros == 0, x, 1.0), dims=(dim,)), x, (dim,))
-    at = reversed_cumsum(where(zeros == 1, g * conjugated(cumprod(between, dim=dim)), 0.0), dim) * conjugated(first)
-    return (where(zeros == 0, before, where(zero & (zeros == 1), at, 0.0)),)
+    at = reversed_cumsum(where(counted, g * conjugated(cumprod(between, dim=dim)), 0.0), dim) * conjugated(first)
+    return (where(zeros == 0, before, where(at_first, at, 0.0)),)
 
 
 @prim

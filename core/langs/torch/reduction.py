@@ -249,14 +249,34 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False):
     if dim is None:
         wrong_type("logsumexp", "dim", "int or tuple of ints", dim)
     target = core.inexact_of(input.spec.dtype)
-    x = core.convert(input, core.wide(target))
+    return core.convert(_logsumexp(core.convert(input, core.wide(target)), dim, keepdim), target)
+
+
+def _logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """log(sum(exp(x))) in x's dtype."""
     dims = core.canonical_dims(dim, len(x.spec.shape))
     if x.spec.numel == 0:
-        return core.convert(core.log(reduced(prims.sum, core.exp(x), dim, keepdim)), target)
-    top = prims.detach(prims.amax(prims.real(x) if target.kind == "complex" else x, dims=dims))
+        return core.log(reduced(prims.sum, core.exp(x), dim, keepdim))
+    top = prims.detach(prims.amax(prims.real(x) if x.spec.dtype.kind == "complex" else x, dims=dims))
     top = core.convert(core.where(core.isfinite(top), top, 0.0), x.spec.dtype)
     summed = prims.sum(core.exp(core.sub(x, core.keep_dims(top, x.spec.shape, dims))), dims=dims)
-    return core.convert(restore_dims(core.add(core.log(summed), top), x, dims, keepdim), target)
+    return restore_dims(core.add(core.log(summed), top), x, dims, keepdim)
+
+
+@logsumexp.vjp
+def logsumexp_vjp(g: Any, out: Any, input: Any, *rest: Any, dim: Dims = None, keepdim: bool = False) -> tuple:
+    """g * exp(x - out), as PyTorch has it: elements so large that the logarithm of their number is rounded away have g each.
+
+    A result of 16 bits is too coarse for that, and is computed anew.
+    """
+    dim, keepdim = (*rest, *(dim, keepdim)[len(rest) :])
+    dims, wide = core.canonical_dims(dim, input.spec.rank), core.wide(out.spec.dtype)
+    x, g = core.convert(input, wide), core.convert(g, wide)
+    out = out if out.spec.dtype is wide else _logsumexp(x, dim, keepdim)
+    g, out = (part if keepdim else core.keep_dims(part, x.spec.shape, dims) for part in (g, out))
+    slope = core.exp(core.sub(x, out))
+    slope = core.mul(g, prims.conj(slope) if wide.kind == "complex" else slope)
+    return (core.convert(slope, input.spec.dtype), *(None for _ in leaves(rest)))
 
 
 @torchsymbol("torch.trace", methods=("trace",))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
+from dovetail.dtypes import DType
 from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import dtype_of
@@ -54,12 +55,12 @@ def vector_norm_vjp(g: Any, out: Any, input: Any, *rest: Any, ord: Any = 2, dim:
         slope = core.mul(evenly(flat_reshape(share, kept), flat_reshape(length, kept), core.abs(x), dims), core.sign(x))
     else:
         g, length = [part if keepdim else core.keep_dims(part, x.spec.shape, dims) for part in (g, length)]
-        slope = core.mul(g, core.sign(x)) if ord == 1 else _norm_slope(g, length, x, ord)
+        slope = core.mul(g, core.sign(x)) if ord == 1 else _norm_slope(g, length, x, ord, out.spec.dtype)
     return (core.convert(slope, input.spec.dtype), *tree_map(lambda _: None, rest))
 
 
-def _norm_slope(g: Any, length: Any, x: Any, ord: float) -> Any:
-    """Return the gradient of the other norms, factor by factor as PyTorch has it: what is not finite is so in the same places."""
+def _norm_slope(g: Any, length: Any, x: Any, ord: float, dtype: DType) -> Any:
+    """Return the gradient of the other norms of `dtype`, factor by factor as PyTorch has it: what is not finite is so in the same places."""
     flat = core.eq(length, 0)
     if ord == 2:
         return core.mul(core.where(flat, 0.0, core.div(x, length)), g)
@@ -67,7 +68,10 @@ def _norm_slope(g: Any, length: Any, x: Any, ord: float) -> Any:
         power = core.where(core.eq(x, 0), 0.0, core.mul(core.sign(x), core.pow(core.abs(x), ord - 1.0)))
         return core.mul(power, core.mul(g, core.pow(length, 1.0 - ord)))
     power = core.mul(core.sign(x), core.pow(core.abs(x), ord - 1.0)) if ord < 2 else core.mul(x, core.pow(core.abs(x), ord - 2.0))
-    return core.mul(power, core.where(flat, 0.0, core.div(g, core.pow(length, ord - 1.0))))
+    scale = core.where(flat, 0.0, core.div(g, core.pow(length, ord - 1.0)))
+    if dtype is not dtypes.real_of(x.spec.dtype):  # a norm that overflows in 16 bits is lost, and so are the gradients of what overflows with it
+        power = core.where(core.eq(scale, 0), core.convert(core.convert(power, dtype), x.spec.dtype), power)
+    return core.mul(power, scale)
 
 
 def _length(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:

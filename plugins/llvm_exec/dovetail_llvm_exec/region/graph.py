@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import inf
+from math import inf, prod
 from typing import Any
 
-from dovetail.dtypes import DType, bfloat16, bool_, float16, float32
+from dovetail.dtypes import DType, bfloat16, bool_, float16, float32, float64
 from dovetail.extend import BoundSymbol, TensorSpec, Trace
 from dovetail.extend.advanced import ExecutorError, RegionSizes, prims_of
 from dovetail.prims import row_major
@@ -16,6 +16,7 @@ from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, time
 VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold"})
 REDUCTIONS = frozenset({"sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin"})
 COPIES = frozenset({"clone", "stride_order", "device_put"})
+IN_ORDER = 32  # floats from which eager multiplies several products side by side
 SHORT, MANY = 32, 2048  # columns of a short row, and rows that are many
 FEW, WRITTEN = 16, 96  # elements that an expression joins, and the operations that it may have for that
 CONTRACTED = frozenset({"torch.add", "torch.sub", "torch.rsub", "torch.addcmul", "torch.addr", "torch.lerp"})  # not addcdiv, which adds a quotient
@@ -267,6 +268,18 @@ def _reduction(op: str) -> Callable:
     return special
 
 
+def _prod(graph: Graph, line: BoundSymbol, x: Node, *, dims: tuple[int, ...]) -> Node:
+    """Multiply few floats in float64, where no order overflows on the way to a number, or to a zero that makes NaN of it.
+
+    They are as many as eager multiplies one after the other; of more it has several products side by side, too.
+    """
+    dtype = line.out.spec.dtype
+    few = not is_symbolic(x.shape) and prod(x.shape[d] for d in dims) < IN_ORDER
+    if dtype.kind != "float" or dtype is float64 or not few:
+        return reduced(graph, "prod", x, dims, dtype)
+    return _convert(graph, reduced(graph, "prod", _convert(graph, x, float64), dims, float64), dtype)
+
+
 def _position(op: str) -> Callable:
     def special(graph: Graph, line: BoundSymbol, x: Node, *, dim: int | None) -> Node:
         return reduced(graph, op, x, tuple(range(len(x.shape))) if dim is None else (dim,), line.out.spec.dtype)
@@ -303,7 +316,8 @@ def moments(graph: Graph, x: Node, dims: tuple[int, ...], correction: float) -> 
     total = reduced(graph, "sum", squares, dims, dtype)
     if count > 1 and dims:
         rest = _mean(graph, reduced(graph, "sum", off, dims, dtype), count)
-        mean = graph.make("add", (mean, rest), shape, dtype)
+        bounded = graph.make("lt", (graph.make("abs", (mean,), shape, dtype), inf), shape, bool_)
+        mean = graph.make("where", (bounded, graph.make("add", (mean, rest), shape, dtype), mean), shape, dtype)  # around infinity lies NaN
         times = graph.extent(count, dtype) if type(count) is Size else float(count)
         lost = graph.make("mul", (graph.make("mul", (rest, rest), shape, dtype), times), shape, dtype)
         less = graph.make("maximum", (graph.make("sub", (total, lost), shape, dtype), 0.0), shape, dtype)
@@ -345,10 +359,11 @@ def _var_mean(graph: Graph, line: BoundSymbol, x: Node, *, dims: tuple[int, ...]
 
 SPECIAL: dict[str, Callable] = {
     "detach": _same,
+    "prod": _prod,
     "var": _var,
     "var_mean": _var_mean,
     **dict.fromkeys(COPIES, _copy),
-    **{op: _reduction(op) for op in ("sum", "prod", "amax", "amin", "any", "all")},
+    **{op: _reduction(op) for op in ("sum", "amax", "amin", "any", "all")},
     **{op: _position(op) for op in ("argmax", "argmin")},
 }
 
