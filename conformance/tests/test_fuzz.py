@@ -16,7 +16,7 @@ from dovetail.extend.advanced import executors
 from dovetail_conformance.fuzz.attempt import Outcome, Setup, tried
 from dovetail_conformance.fuzz.campaign import Workers, campaign, job_of
 from dovetail_conformance.fuzz.cli import fuzz
-from dovetail_conformance.fuzz.draft import Draft, Input, Step
+from dovetail_conformance.fuzz.draft import Draft, Input, Step, evaluate
 from dovetail_conformance.fuzz.drawing import Drawing, Impossible, elements_of
 from dovetail_conformance.fuzz.generator import draft_of
 from dovetail_conformance.fuzz.hunt import crash
@@ -121,6 +121,41 @@ def test_a_cancellation_may_lose_what_float32_loses():
 
     assert judged(draft(*steps), lambda x: x + 6e-5) is None
     assert judged(draft(*steps), lambda x: x + 6e-2) is not None
+
+
+def test_gradients_of_softmax_may_round_as_those_of_the_largest_share_do():
+    drawn = draft(Step("torch.softmax({0} * 30, -1)", ("x0",), "v0", accumulates=True), shape=(8,), dtype="float64", grad=True)
+    reference, got = Reference(drawn, 0), run(drawn, drawn.function(), drawn.make_inputs(0), 0)
+    shares, gradient = got.results[0], got.gradients[0]
+
+    for size, right in ((1e-16, True), (1e-12, False)):
+        got.gradients[0] = gradient + size * shares * 30
+        assert (difference(reference, got) is None) == right
+
+
+def test_integers_become_float64_beside_it():
+    drawn = Draft(
+        (Input("x0", (4, 5), "int16"), Input("x1", (5, 3), "float32")),
+        (Step("{0} * 0.5", ("x0",), "v0"), Step("{0} @ {1}", ("v0", "x1"), "v1")),
+        ("v1",),
+    )
+
+    assert Reference(drawn, 0).exact.results[0].dtype is torch.float64
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_programs_write_nothing_that_reads_the_same_memory():
+    for number in range(150):
+        drawn = draft_of(23, number)
+        memory: dict[str, int] = {}
+
+        def look(step, env, memory=memory):
+            memory.update({name: x.untyped_storage().data_ptr() for name, x in env.items()})
+            return {}
+
+        evaluate(drawn, [x.detach() for x in drawn.make_inputs(0)], before=look)
+        for each in drawn.steps:
+            assert not each.writes or memory[each.operands[0]] not in [memory[name] for name in each.operands[1:]], drawn.source
 
 
 def test_float64_may_round_as_what_adds_one_by_one_does():

@@ -170,10 +170,15 @@ def evaluate(
     `before` may replace operands of a step, `after` may change its result; `wide` computes in float64 what the program computes in less.
     """
     env: dict[str, Any] = {x.name: value for x, value in zip(draft.inputs, inputs)}
-    for step in draft.steps:
-        run_step(step, env if before is None else {**env, **before(step, env)}, env, wide=wide)
-        if after is not None:
-            after(step, env)
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if wide else usual)  # what integers become
+    try:
+        for step in draft.steps:
+            run_step(step, env if before is None else {**env, **before(step, env)}, env, wide=wide)
+            if after is not None:
+                after(step, env)
+    finally:
+        torch.set_default_dtype(usual)
     return env
 
 

@@ -166,6 +166,7 @@ class Roundings:
 
     precision: dict[str, float]
     seed: int
+    operands: dict[str, Tensor] = field(default_factory=dict)  # of the step that runs, disturbed
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.seed)
@@ -178,7 +179,8 @@ class Roundings:
         """Disturb the operands of a step that accumulates."""
         if not step.accumulates or step.writes:
             return {}
-        return {name: env[name] * self.factor(env[name], self.precision[name]) for name in step.operands if name in self.precision}
+        self.operands = {name: env[name] * self.factor(env[name], self.precision[name]) for name in step.operands if name in self.precision}
+        return self.operands
 
     def after(self, step: Step, env: dict[str, Any]) -> None:
         """Disturb the result of a step that rounds."""
@@ -192,6 +194,8 @@ class Roundings:
         if step.accumulates:  # the bound of a pairwise sum; what is exact for other dtypes is added up one by one, as in var, where it is float64
             terms = max(1, max(env[name].numel() for name in step.operands) / max(1, x.numel()))
             eps *= 1 + (sqrt(terms) if eps == FLOAT64 else log2(terms))
+        if any([name in step.text for name in ("softmax(", "softmin(")]) and x.requires_grad:
+            self._round_shares(self.operands[step.operands[0]], x, eps)
         if step.writes:
             x.data.mul_(self.factor(x, eps))
             values = _in_memory_of(x, env.values())
@@ -199,8 +203,14 @@ class Roundings:
             x = env[step.result] = x * self.factor(x, eps)
             values = [x]
         for value in values:
-            if value.requires_grad:
+            if value.requires_grad and value.grad_fn is not None:  # asked for first: torch crashes at a hook on a view whose base was written to
                 value.register_hook(lambda g: g * self.factor(g, eps))
+
+    def _round_shares(self, operand: Tensor, shares: Tensor, eps: float) -> None:
+        """Put an error on the gradient of a softmax that no disturbed value gives: the largest share of a row gets what cancels."""
+        largest: list[Tensor] = []
+        shares.register_hook(lambda g: largest.append(g.abs().max()))
+        operand.register_hook(lambda g: g + (self.factor(g, eps) - 1) * shares.detach() * largest[-1])
 
 
 def _in_memory_of(x: Tensor, values: Iterable[Any]) -> list[Tensor]:

@@ -61,6 +61,7 @@ BINARY = (
     *("torch.addcmul({0}, {1}, {1}, value=0.5)", "torch.lerp({0}, {1}, 0.25)", "torch.logaddexp({0}, {1})", "torch.xlogy({0}, {1} * {1} + 1)"),
     *("torch.addcdiv({0}, {1}, {1} * {1} + 1)", "torch.atan2({0}, {1} * {1} + 1)", "torch.rsub({0}, {1})", "({0} - {1}) ** 2"),
 )
+DIFFERENCES = ("{0} - {1}", "{1} - {0}", "rsub", "lerp")
 INTEGER = (
     *(
         "{0} + {1}",
@@ -156,7 +157,10 @@ def binary(d: Drawing) -> Step:
         if d.grad and not (pair[0].exact and pair[1].exact) and max(x.tensor.numel() for x in pair) > 4096:
             raise Impossible
         return step(d, d.choice(("torch.maximum({0}, {1})", "torch.minimum({0}, {1})")), *pair, exact=True, kinks=("{0} - {1}",))
-    return step(d, d.choice(BINARY), *pair)
+    text = d.choice(BINARY)
+    if value is other and any([part in text for part in DIFFERENCES]):
+        raise Impossible  # gradients that cancel, in some order with others
+    return step(d, text, *pair)
 
 
 @family

@@ -107,6 +107,8 @@ def write(d: Drawing) -> Step:
     other = d.other(Value("", target))
     if other.tensor.numel() > target.numel() or (other.shape != value.shape and not _fits(other.shape, tuple(target.shape))):
         raise Impossible
+    if other.tensor.untyped_storage().data_ptr() == target.untyped_storage().data_ptr():  # eager reads there what it has written, or has not
+        raise Impossible
     if where.endswith("]") and d.maybe(0.5):
         return replace(step(d, f"{where} = {{1}}", value, other, exact=True, writes=True), result=value.name)
     text = d.choice(("mul_({1})", "add_({1})", "copy_({1})", "sub_({1}, alpha=0.5)", "add_({1})"))
