@@ -309,3 +309,59 @@ def test_memory_that_an_object_lends_to_numpy_is_refused():
 
     with pytest.raises(Unsupported, match=r"reads the memory of a .*Lending by its __array_interface__"):
         dovetail.jit(lambda x, o: x * np.sum(o))(torch.ones(2), Lending())
+
+
+BETWEEN = {  # functions that run as NumPy's own between two pieces of the program
+    "percentile": lambda a, n: np.percentile(a, [25, 75], axis=0),
+    "quantile by a method": lambda a, n: np.quantile(a, 0.3, method="lower"),
+    "nanmedian": lambda a, n: np.nanmedian(a, axis=1),
+    "partition": lambda a, n: (np.partition(a, 2, axis=1)[:, 2], np.argpartition(a, 1).shape),
+    "unique": lambda a, n: np.unique(n, return_counts=True),
+    "bins": lambda a, n: (np.bincount(n.ravel()), np.histogram(a, bins=4)[0], np.digitize(a, np.array([-1.0, 0.0]))),
+    "searchsorted": lambda a, n: np.searchsorted(np.array([-1.0, 0.0, 1.0]), a),
+    "pad by a mode": lambda a, n: (np.pad(a, 1, mode="reflect"), np.pad(a, 1)),
+    "nonzero": lambda a, n: (*np.nonzero(n), np.argwhere(n > 1)),
+    "a mask": lambda a, n: (a[a > 0], n[n > 1] * 2),
+    "statistics": lambda a, n: (np.cov(a), np.average(a, axis=0, weights=np.arange(4.0) + 1), np.convolve(a[0], a[1])),
+    "linear algebra": lambda a, n: (np.linalg.inv(a + 9 * np.eye(4)), np.linalg.svd(a).S, np.linalg.slogdet(a), np.linalg.eigvalsh(a @ a.T)),
+    "transforms": lambda a, n: (np.fft.rfft(a), np.abs(np.fft.fft2(a))),
+    "sets": lambda a, n: (np.intersect1d(n, [1, 2]), np.union1d(n, [9]), np.isin(n, [1])),
+    "choices": lambda a, n: (np.select([a > 0, a < -1], [a, -a], 0.0), np.choose(n % 2, [n, n + 10])),
+    "lists": lambda a, n: (n.tolist(), a.item(0) == a[0, 0], n.item((1, 2)), np.float64(a[0, 0])),
+    "several in a row": lambda a, n: np.sort(np.delete(np.cbrt(a), 1, axis=0)[np.unique(n)[:1] % 3], axis=1) * 2,
+}
+
+
+def assert_equal_arrays(actual, expected):
+    assert type(actual) is type(expected)
+    if isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected)
+        for ours, theirs in zip(actual, expected, strict=True):
+            assert_equal_arrays(ours, theirs)
+    elif isinstance(expected, (np.ndarray, np.generic)):
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    else:
+        assert actual == expected
+
+
+@pytest.mark.parametrize("function", BETWEEN.values(), ids=BETWEEN)
+def test_functions_without_a_meaning_run_between_two_pieces(function):
+    program = lambda x, y: function(x.numpy() + 0, y.numpy() + 0)  # noqa: E731
+    compiled = dovetail.jit(program)
+    for seed in (0, 1, 0):
+        generator = torch.Generator().manual_seed(seed)
+        x, y = torch.randn(4, 4, generator=generator), torch.randint(0, 5, (4, 4), generator=generator)
+        assert_equal_arrays(compiled(x, y), program(x, y))
+
+
+def test_an_error_of_numpy_is_its_own():
+    program = dovetail.jit(lambda x: np.percentile(x.numpy(), 200))
+
+    with pytest.raises(ValueError, match=r"Percentiles must be in the range \[0, 100\]"):
+        program(torch.ones(3))
+
+
+def test_a_function_that_calls_back_is_refused():
+    with pytest.raises((Unsupported, TypeError), match=r"not traced|is needed"):
+        dovetail.jit(lambda x: np.vectorize(lambda value: value * 2)(x.numpy()))(torch.ones(3))

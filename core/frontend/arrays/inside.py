@@ -16,15 +16,17 @@ import numpy as np
 import torch
 
 from dovetail import prims
-from dovetail.errors import Unsupported, require
+from dovetail.errors import DovetailError, InputError, Unsupported, require
 from dovetail.frontend.arrays.conversion import is_traceable
 from dovetail.frontend.arrays.floating_errors import guard_errors
 from dovetail.frontend.arrays.inputs import ArrayInputs
+from dovetail.frontend.arrays.outside import on_tensors, runs_outside
 from dovetail.frontend.arrays.recorder import call_numpy, meaning_of, python_of
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.environment import constant
 from dovetail.frontend.recording.array_choices import ArrayNeeded
+from dovetail.frontend.recording.checkpoint import Checkpoint
 from dovetail.frontend.recording.generators import guard_same
 from dovetail.frontend.recording.tracked_environment import tensor_of
 from dovetail.langs.numpy import FUNCTIONS, LANGUAGE, NumpyProxy, numpy_dtype, records
@@ -182,6 +184,8 @@ class Arrays:
         """Call a function of NumPy's that gets traced values; NULL where it gets none, and runs as it is."""
         if function is _WRAPIT and isinstance(args[0], TensorProxy) and type(args[0]) is not NumpyProxy:
             return self._by_method(tracker, *args, **kwargs)
+        if isinstance(function, type) and issubclass(function, np.generic) and len(args) == 1 and type(args[0]) is NumpyProxy:
+            return self._of_class(function, args[0])
         meaning = meaning_of(function)
         if meaning is None:
             return NULL
@@ -209,12 +213,60 @@ class Arrays:
             result = call_numpy(tracker, function, meaning, args, kwargs, frame)
         return tree_map(lambda x: self._wrapped(tracker, x), result) if wrap else result
 
+    def inside_only(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Call a function of NumPy's where nothing runs between segments; Unsupported for an error that NumPy may not raise."""
+        try:
+            return self.on_numpy(tracker, function, args, kwargs, frame)
+        except InputError as error:
+            if runs_outside(function, args, kwargs):
+                raise Unsupported(str(error)) from error
+            raise
+
+    def outside(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Run a function of NumPy's between two segments where its language lacks it, or not in this form; NULL for other functions."""
+        args, kwargs = tree_map(tracker.array_like, (args, kwargs))
+        if not runs_outside(function, args, kwargs):
+            return NULL
+        environment, meaning = self.recorder.environment, meaning_of(function)
+        if meaning is not None and meaning is not NULL:
+            before = Checkpoint(environment, self.recorder.trace)
+            try:
+                return self.on_numpy(tracker, function, args, kwargs, frame)
+            except DovetailError:
+                if not before.can_return():
+                    raise
+                before.drop_lines()
+        guard_same(tracker, function)
+        for x in leaves((args, kwargs)):
+            self.need(tracker, x)
+        with self.speaking():
+            args, kwargs = tree_map(lambda x: FUNCTIONS[np.asarray](x) if isinstance(x, (np.ndarray, np.generic)) else x, (tuple(args), kwargs))
+        return self._of_results(environment.session.call_outside(on_tensors(function), args, kwargs))
+
+    def _of_results(self, results: Any) -> Any:
+        """Return arrays, or scalars where they have no dimensions, for tensors that a call between two segments returned."""
+        if isinstance(results, (tuple, list)):
+            parts = [self._of_results(x) for x in results]
+            return type(results)(*parts) if hasattr(results, "_make") else type(results)(parts)
+        if not isinstance(results, TensorProxy):
+            return results
+        array = self.of_tensor(results)
+        array.scalar = not array.spec.shape
+        return array
+
     def _by_method(self, tracker: Tracker, tensor: TensorProxy, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the array that a tensor is to NumPy, where the tensor's own takes other arguments, as in np.clip(x, 0, 1)."""
         array = self.of_tensor(tensor)
         with self.speaking():
             result = self.recorder._recorded(getattr(array, method), list(args), kwargs)
         return self._wrapped(tracker, result)
+
+    def _of_class(self, kind: type, array: NumpyProxy) -> NumpyProxy:
+        """Return kind(array), for a class of NumPy's scalars: a scalar where the array has no dimensions."""
+        with self.speaking():
+            result = LANGUAGE["astype"](array, kind)
+        result.scalar = not result.spec.shape
+        return result
 
     def _operand(self, x: Any) -> Any:
         return self.of_tensor(x) if isinstance(x, TensorProxy) else x
@@ -258,6 +310,9 @@ class Arrays:
 
     def _item(self, tracker: Tracker, op: str, args: list[Any]) -> Any:
         owner, key, *value = args
+        session = self.recorder.environment.session
+        if type(owner) is NumpyProxy and op == "get_item" and session is not None and session.is_open and _picks_by_mask(key):
+            return self.of_tensor(session.call_outside(torch.Tensor.__getitem__, (owner, key), {}))
         if type(owner) is NumpyProxy:
             for x in leaves((key, value)):
                 self.need(tracker, x)
@@ -297,6 +352,11 @@ def _scalar(x: torch.Tensor) -> Any:
 
 def _is_array(x: Any) -> bool:
     return type(x) is NumpyProxy or type(x) is np.ndarray
+
+
+def _picks_by_mask(key: Any) -> bool:
+    """Return whether an index has a traced mask in it: the shape of what it picks depends on values."""
+    return any([type(p) is NumpyProxy and p.spec.dtype.kind == "bool" for p in (key if type(key) is tuple else (key,))])
 
 
 def _uses_numpy(function: Any, args: Sequence[Any]) -> bool:

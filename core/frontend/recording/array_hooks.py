@@ -82,7 +82,9 @@ class ArrayHooks(Recorder):
         args, kwargs = [tracker.plain(x) for x in args], {name: tracker.plain(x) for name, x in kwargs.items()}
         session = self.environment.session
         if session is None:
-            return self.arrays.on_numpy(tracker, function, args, kwargs, frame)
+            return self.arrays.inside_only(tracker, function, args, kwargs, frame)
+        if session.is_open and (result := self.arrays.outside(tracker, function, args, kwargs, frame)) is not NULL:
+            return result
 
         def call(*known: Any, **named: Any) -> Any:
             result = self.arrays.on_numpy(tracker, function, list(known), named, frame)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs.numpy.arrays import astype, clip, reshape, transpose
@@ -11,6 +13,7 @@ from dovetail.langs.numpy.indexing import getitem, setitem
 from dovetail.langs.numpy.proxy import no_values
 from dovetail.langs.numpy.sorting import sort
 from dovetail.langs.numpy.symbol import LANGUAGE, dtype_of, not_traced, numpysymbol
+from dovetail.prims import recorder
 from dovetail.trace import TensorProxy
 
 
@@ -51,7 +54,9 @@ def _sort(x: TensorProxy, axis: int = -1, kind: Any = None) -> None:
 
 
 def _item(x: TensorProxy, *index: int) -> Any:
-    require(not index, "item() with positions is not supported; use x[i].item()", error=NotImplementedError)
+    if index:
+        position = index[0] if len(index) == 1 and type(index[0]) is tuple else index
+        return _item(getitem(x if len(position) > 1 or len(x.spec.shape) == 1 else reshape(x, (-1,)), tuple(position)))
     require(x.spec.numel == 1, "can only convert an array of size 1 to a Python scalar", error=ValueError)
     return prims.item(x)
 
@@ -66,6 +71,15 @@ def _values(x: TensorProxy, *_: Any, **__: Any) -> Any:
     raise no_values(x)
 
 
+def _tolist(x: TensorProxy) -> Any:
+    """Return the numbers of an array, where the environment can find them out."""
+    environment = recorder.get().environment
+    session = getattr(environment, "session", None)
+    if session is None or not session.is_open:
+        raise no_values(x)
+    return session.call_outside(torch.Tensor.tolist, (x,), {})
+
+
 LANGUAGE.update(
     {
         "reshape": _reshape,
@@ -76,6 +90,7 @@ LANGUAGE.update(
         "sort": _sort,
         "item": _item,
         "view": _view,
-        **dict.fromkeys(("tolist", "tobytes", "tofile", "dumps", "nonzero"), _values),
+        "tolist": _tolist,
+        **dict.fromkeys(("tobytes", "tofile", "dumps", "nonzero"), _values),
     }
 )
