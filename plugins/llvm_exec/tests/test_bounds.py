@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import dovetail
 from dovetail.langs.torch import TO_TORCH
 from dovetail_llvm_exec.call import kernel as regions
-from dovetail_llvm_exec.call.launch import Bound, failed
+from dovetail_llvm_exec.call.launch import Bound, failed, runner
 from dovetail_llvm_exec.executor import llvm_executor
 
 GUARD, MARK = 512, 0x5A
@@ -28,7 +28,7 @@ def guarded(size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def function(bound: Bound):
     """A launch in which writes that go astray are seen."""
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
+    run = runner(bound.kernel)
 
     def call(*inputs):
         rooms, outs = [], []
@@ -40,7 +40,7 @@ def function(bound: Bound):
         room, work = guarded(bound.workspace)
         rooms.append((room, work))
         words = (ctypes.c_int64 * (2 + len(inputs) + len(outs)))(0, work.data_ptr(), *[x.data_ptr() for x in (*inputs, *outs)])
-        run(ctypes.addressof(words), 1)
+        run(words, 1)
         for room, inside in rooms:
             start = inside.storage_offset()
             assert (room[:start] == MARK).all() and (room[start + inside.numel() :] == MARK).all(), "a kernel wrote beside its results"

@@ -23,11 +23,12 @@ from dovetail.extend.advanced import (
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims.sizes import Size, is_symbolic
 from dovetail.prims.spec import fills
-from dovetail_llvm_exec.call import threads
+from dovetail_llvm_exec.call import driver, threads
 from dovetail_llvm_exec.call.inplace import chosen, writing
 from dovetail_llvm_exec.call.launch import RELEASED, SCALAR_TYPES, Bound, Output, Payload, function
 from dovetail_llvm_exec.call.shapes import Place, places_of, write_shapes
 from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.loops.crowd import limit_of
 from dovetail_llvm_exec.loops.program import Program, program
 from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
 from dovetail_llvm_exec.region.biases import SHOWN
@@ -196,13 +197,14 @@ def _recalled(graph: Graph, stored: dict[Node, Output], mark: str) -> tuple[int,
     """Do the same with the kernel that this process or another one has written for an equal region before."""
     compiler = _linking()
     mark = f"{bool(threads.pool())} {mark}"
-    if (known := compiler.recall(mark)) is not None:
-        facts, kernel = known
+    facts = compiler.recall(mark)
+    kernel = driver.recalled(compiler, facts, bool(threads.pool())) if facts is not None else None
+    if facts is not None and kernel is not None:
         bound = Bound(kernel, len(graph.inputs), tuple(stored.values()), facts["workspace"], facts["cost"], facts["parallel"], (), 0)
         return facts["nests"], bound
     built, bound = _bound(graph, stored)
     facts = {"workspace": bound.workspace, "cost": bound.cost, "parallel": bound.parallel, "nests": built.groups}
-    compiler.keep(mark, bound.kernel, facts)
+    compiler.keep(mark, facts | bound.kernel.facts())
     return built.groups, bound
 
 
@@ -225,8 +227,19 @@ def _bound(
     if places:
         dtypes = [SCALAR_TYPES[TO_TORCH[out.dtype]] for out in outputs]
         row_words = write_shapes(built.module, outputs, dtypes, built.workspace, built.costs, RELEASED)
-    kernel = compiler.compile(built.text, "run", others=("shapes",) if places else ())
+        kernel = compiler.compile(built.text, "run", others=("shapes",))
+    else:
+        kernel = _driven(compiler, built)
     return built, Bound(kernel, len(graph.inputs), outputs, built.workspace, built.cost, parallel, places, row_words)
+
+
+def _driven(compiler: jit.Compiler, built: Program) -> driver.DrivenKernel:
+    """Return the kernel of a program of known sizes."""
+    functions, calls = [], []
+    for nest, units, most in built.nests():
+        functions.append(compiler.shared(nest.text, "nest", f"; numbers: {', '.join(map(str, nest.numbers))}"))
+        calls.append(driver.NestCall(functions[-1].key, units, most, nest.numbers))
+    return driver.DrivenKernel(driver.driver(compiler, bool(threads.pool())), functions, calls, limit_of(built.cost) if built.parallel else 0)
 
 
 def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:

@@ -18,6 +18,7 @@ from dovetail.extend.advanced import POOL, torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail_llvm_exec.call import threads
 from dovetail_llvm_exec.call.builtin import compiled
+from dovetail_llvm_exec.call.driver import DrivenKernel
 from dovetail_llvm_exec.call.shapes import HEAD, Place
 from dovetail_llvm_exec.call.trampoline import Launch, SizedLaunch
 from dovetail_llvm_exec.ir import jit
@@ -62,7 +63,7 @@ class Output(NamedTuple):
 class Bound(NamedTuple):
     """A compiled kernel and what a call of it needs."""
 
-    kernel: jit.Kernel
+    kernel: jit.Kernel | DrivenKernel
     inputs: int
     outputs: tuple[Output, ...]
     workspace: int
@@ -139,9 +140,15 @@ def maker(out: Output) -> Callable[[], torch.Tensor]:
 # --- the slow way
 
 
+def runner(kernel: jit.Kernel | DrivenKernel) -> Callable[[Any, int], None]:
+    """Return a kernel as a function of an array of words and of the number of threads."""
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(kernel.address)
+    return lambda args, threads: run(ctypes.addressof(args), threads, kernel.table)
+
+
 def _into(bound: Bound) -> Callable[..., tuple]:
     """Return a function of inputs and outputs, through ctypes."""
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
+    run = runner(bound.kernel)
     words = ctypes.c_int64 * (2 + bound.inputs + len(bound.outputs) + (bound.workspace == ROOM))
 
     def into(*tensors: torch.Tensor) -> tuple:
@@ -149,7 +156,7 @@ def _into(bound: Bound) -> Callable[..., tuple]:
         place = 0 if room is None else -(-room.data_ptr() // 64) * 64
         held = [_resolved(x) if x.is_neg() or torch_internals.is_zero_tensor(x) else x for x in tensors]
         args = words(0, place, *[x.data_ptr() for x in held])
-        run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
+        run(args, torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
         if args[0]:
             failed(args[0])
         return ()
@@ -186,7 +193,7 @@ def _builtin(bound: Bound, inputs: int, outputs: Sequence[Output]) -> Callable[.
     slow = _slow(bound) if outputs or not bound.outputs else _into(bound)
     workspace = bound.workspace + 64 * (bound.workspace > 0)
     alone = ctypes.addressof(threads.ALONE)
-    words = {"kernel": bound.kernel.address, "inputs": inputs, "outputs": len(outputs), "workspace": workspace}
+    words = {"kernel": bound.kernel.address, "table": bound.kernel.table, "inputs": inputs, "outputs": len(outputs), "workspace": workspace}
     words |= {"release": bound.cost >= RELEASED, "parallel": bound.parallel, "alone": alone, "tensor": id(torch.Tensor)}
     words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": launcher.offset}
     rows = [n for out in outputs for n in (len(out.shape), SCALAR_TYPES[TO_TORCH[out.dtype]], *out.shape, *out.steps)]
@@ -203,8 +210,15 @@ def _sized_builtin(bound: Bound) -> Callable[..., tuple]:
     slow, launcher = _sized_slow(bound), compiled(SizedLaunch)
     if launcher is None:
         return slow
-    words = {"kernel": bound.kernel.address, "inputs": bound.inputs, "outputs": len(bound.outputs), "workspace": 0, "release": 0}
-    words |= {"parallel": bound.parallel, "alone": ctypes.addressof(threads.ALONE), "tensor": id(torch.Tensor)}
+    words = {
+        "kernel": bound.kernel.address,
+        "table": bound.kernel.table,
+        "inputs": bound.inputs,
+        "outputs": len(bound.outputs),
+        "workspace": 0,
+        "release": 0,
+    }
+    words |= {"release": 0, "parallel": bound.parallel, "alone": ctypes.addressof(threads.ALONE), "tensor": id(torch.Tensor)}
     words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": launcher.offset}
     words |= {"places": len(bound.places), "shapes": bound.kernel.others["shapes"], "row_words": bound.row_words, "large": LARGE}
     rows = [n for place in bound.places for n in place[1:]]
@@ -218,7 +232,7 @@ def _sized_slow(bound: Bound) -> Callable[..., tuple]:
 
     A kernel that was compiled for small results is compiled again for large ones, when there have been some of them.
     """
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(bound.kernel.address)
+    run = runner(bound.kernel)
     shapes = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(bound.kernel.others["shapes"])
     first = 2 + bound.inputs + len(bound.outputs)
     words, row_words = ctypes.c_int64 * (first + len(bound.places)), ctypes.c_int64 * bound.row_words
@@ -243,7 +257,7 @@ def _sized_slow(bound: Bound) -> Callable[..., tuple]:
         room = _empty((rows[0],), (1,), uint8) if rows[0] else None
         held = [_resolved(x) if x.is_neg() or torch_internals.is_zero_tensor(x) else x for x in (*inputs[: bound.inputs], *outs)]
         args[:first] = [0, 0 if room is None else -(-room.data_ptr() // 64) * 64, *[x.data_ptr() for x in held]]
-        run(ctypes.addressof(args), torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
+        run(args, torch.get_num_threads() if bound.parallel and not threads.ALONE.value else 1)
         if args[0]:
             failed(args[0])
         return tuple(outs)

@@ -28,7 +28,7 @@ class Launch(Builtin):
     name = "llvm_kernel"  # also an attribute of what a kernel is remade as in another process
     symbols = (MAKE, LET_GO, PLACE, WRAP, NEGATED, ZEROS, THREADS)
     fields = (
-        *("kernel", "inputs", "outputs", "workspace", "release", "parallel", "alone"),
+        *("kernel", "table", "inputs", "outputs", "workspace", "release", "parallel", "alone"),
         *("tensor", "parameter", "slow", "failed", "offset"),
     )
 
@@ -111,10 +111,10 @@ class Launch(Builtin):
         serial = b.load("i32", self.field("alone", "ptr"))
         several = b.and_(b.compare("ne", self.field("parallel"), 0), b.compare("eq", serial, 0))
         (threads,) = b.branch(several, lambda: [b.call(THREADS, "i32")], [b.constant(1, "i32")])
-        kernel = self.field("kernel", "ptr")
+        kernel, table = self.field("kernel", "ptr"), self.field("table", "ptr")
 
         def call() -> Sequence[Value]:
-            b.line(f"call void {kernel.name}({buffer}, {threads})")
+            b.line(f"call void {kernel.name}({buffer}, {threads}, {table})")
             return ()
 
         def released() -> Sequence[Value]:

@@ -104,6 +104,12 @@ class Instructions:
         """Return the unsigned remainder"""
         return self._binary("", "urem", a, b, "")
 
+    def split_unit(self, unit: Value, parts: Any) -> tuple[Value, Value]:
+        """Return the quotient and the remainder of a unit's number, of type i64"""
+        divisor = self.operand(parts, "i64").name
+        quotient, rest = (self.emit("i64", f"{op} {unit}, {divisor} ; unit") for op in ("udiv", "urem"))
+        return quotient, rest
+
     def neg(self, a: Value) -> Value:
         """-a"""
         return self.emit(a.type, f"fneg {a}") if is_float(a.type) else self.emit(a.type, f"sub {self.zero(a.type)}, {a.name}")
@@ -263,6 +269,10 @@ class Instructions:
         values = [self.operand(index, "i64") for index in indices]
         type = next((like(value.type, "ptr") for value in values if value.type[0] == "<"), "ptr")
         return self.emit(type, f"getelementptr {element}, {pointer}, {', '.join(map(str, values))}")
+
+    def beside(self, pointer: Value, element: str, count: int) -> Value:
+        """Return pointer + count elements, near enough to be a part of the instruction that reads there"""
+        return self.emit("ptr", f"getelementptr {element}, {pointer}, i64 {count} ; beside")
 
     def _align(self, type: str, align: int | None) -> int:
         return align if align is not None else max(bits_of(type) // 8, 1)

@@ -16,6 +16,7 @@ import re
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,7 @@ class Kernel:
     """
 
     key = ""
+    table = 0  # what the function gets as its last argument
 
     def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool, others: Sequence[str] = ()):
         self._library = library
@@ -65,6 +67,7 @@ class Compiler:
         self._numbers = itertools.count()  # no two libraries of a linker have one name
         self._lock = threading.Lock()
         self._provided: dict[str, int] = {}
+        self._shared: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()  # what is in use, by key
         self._salt = "\n".join([str(llvm.llvm_version_info), llvmlite.__version__, self.target.triple, self.target.cpu, self.target.features])
 
     def provide(self, name: str, address: int) -> None:
@@ -89,19 +92,34 @@ class Compiler:
             self._write(key, object_code)
         return kernel
 
-    def recall(self, mark: str) -> tuple[dict[str, Any], Kernel] | None:
-        """Return the facts kept under `mark`, and the function `run` of the module kept with them; None where either is not on disk."""
-        record = self._read(self._key(f"{generator()}\n{mark}")) if debug() < SHOWS_IR else None
-        facts = json.loads(record) if record is not None else None
-        object_code = self._read(facts["object"]) if facts is not None else None
-        if object_code is None:
-            return None
-        with self._lock:
-            return facts, self._link(object_code, "run", "", True, ())
+    def shared(self, text: str, name: str, about: str = "") -> Kernel:
+        """Return the function `name` of the module `text`, the one that is in use where there is one; `about` is shown with the IR."""
+        key = self._key(text)
+        if (kernel := self._shared.get(key)) is None:
+            kernel = self._shared[key] = self.compile(text, name)
+        elif about and (level := debug()) >= SHOWS_IR:
+            self._show(text, name, level)
+        if about and debug() >= SHOWS_IR:
+            print(about, file=sys.stderr)
+        return kernel
 
-    def keep(self, mark: str, kernel: Kernel, facts: dict[str, Any]) -> None:
-        """Keep facts and a compiled kernel under `mark`, which determines both."""
-        self._write(self._key(f"{generator()}\n{mark}"), json.dumps({"object": kernel.key, **facts}).encode())
+    def known(self, key: str, name: str = "nest") -> Kernel | None:
+        """Return a shared function by its key; None where it is neither in use nor on disk."""
+        kernel = self._shared.get(key)
+        if kernel is None and (object_code := self._read(key)) is not None:
+            with self._lock:
+                kernel = self._shared[key] = self._link(object_code, name, "", True, ())
+                kernel.key = key
+        return kernel
+
+    def recall(self, mark: str) -> dict[str, Any] | None:
+        """Return the facts kept under `mark`; None where they are not on disk."""
+        record = self._read(self._key(f"{generator()}\n{mark}")) if debug() < SHOWS_IR else None
+        return json.loads(record) if record is not None else None
+
+    def keep(self, mark: str, facts: dict[str, Any]) -> None:
+        """Keep facts under `mark`, which determines them."""
+        self._write(self._key(f"{generator()}\n{mark}"), json.dumps(facts).encode())
 
     def _key(self, text: str) -> str:
         return hashlib.sha256(f"{self._salt}\n{text}".encode()).hexdigest()

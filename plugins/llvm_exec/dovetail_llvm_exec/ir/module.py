@@ -6,6 +6,7 @@ write one instruction each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +54,16 @@ class Module:
         """Return the name of a metadata node: node('!{!"branch_weights", i32 1, i32 9}') is "!0"."""
         return self.nodes.setdefault(text, f"!{len(self.nodes)}")
 
+    def alone(self, function: str) -> str:
+        """Return a module of the text of one function, with the declarations, tables and metadata that it refers to."""
+        text_by_node = {name: text for text, name in self.nodes.items()}
+        used = list(dict.fromkeys(re.findall(r"!\d+\b", function)))
+        function = re.sub(r"!\d+\b", lambda node: f"!{used.index(node[0])}", function)
+        names = set(re.findall(r"@([\w.]+)", function))
+        declared = [text for name, text in sorted((self.globals | self.declarations).items()) if name in names]
+        nodes = [f"!{i} = {text_by_node[name]}" for i, name in enumerate(used)]
+        return "\n".join([f'target triple = "{self.target.triple}"', *declared, function, *nodes]) + "\n"
+
     def text(self) -> str:
         """Return the whole module as LLVM reads it."""
         defined = {builder.name for builder in self.builders}
@@ -86,12 +97,17 @@ class Builder(Instructions):
         self.returns = returns
         self.params = [Value(f"%{param}", type.split(" ")[0] if type[0] != "<" else type) for param, type in params]
         signature = ", ".join(f"{type} %{param}" for param, type in params)
+        self.attributes = attributes
         self._head = f"define {linkage}{returns} @{name}({signature}) {attributes} {{"
         self.current = "entry"  # the label of the block being written
 
     def text(self) -> str:
         """Return the function as LLVM reads it."""
-        return "\n".join([self._head, "entry:", *self._room, *self._lines, "}"])
+        return "\n".join([self._head, "entry:", *self.lines(), "}"])
+
+    def lines(self) -> list[str]:
+        """Return what the function does, an instruction or a label each."""
+        return [*self._room, *self._lines]
 
     # --- blocks and control flow
 

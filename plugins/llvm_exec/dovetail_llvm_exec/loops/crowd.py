@@ -20,18 +20,30 @@ CLOCK = "llvm.readcyclecounter"
 ALONE, BACK = "calls_alone", "calls_back"  # how many calls are still to be alone; how many were after the last disturbance
 
 
-class Crowd:
-    """Counts calls and cycles in the function that `b` writes, which takes `cost` nanoseconds with one thread, by estimate."""
+def limit_of(cost: float) -> int:
+    """Return how many cycles a call may take that takes `cost` nanoseconds with one thread, by estimate."""
+    return int((cost * FACTOR + SLACK) * CYCLES)
 
-    def __init__(self, b: Builder, cost: float | Value):
+
+class Crowd:
+    """Counts calls and cycles in the function that `b` writes, which takes `cost` nanoseconds with one thread, by estimate.
+
+    `table` has the limit of cycles and both counters where the function is that of many kernels.
+    """
+
+    def __init__(self, b: Builder, cost: float | Value = 0.0, table: Value | None = None):
         self.b = b
+        self.start: Value | None = None
+        if table is not None:
+            self.limit: int | Value = b.load("i64", table, align=8)
+            self.alone, self.back = (b.address(table, "i32", i) for i in (2, 3))
+            return
         if isinstance(cost, Value):
             cycles = b.add(b.mul(cost, FACTOR * CYCLES), SLACK * CYCLES)
-            self.limit: int | Value = b.cast("fptosi", cycles, "i64")
+            self.limit = b.cast("fptosi", cycles, "i64")
         else:
-            self.limit = int((cost * FACTOR + SLACK) * CYCLES)
+            self.limit = limit_of(cost)
         self.alone, self.back = b.module.counter(ALONE), b.module.counter(BACK)
-        self.start: Value | None = None
 
     def enter(self, threads: Value) -> Value:
         """Return how many threads this call uses."""

@@ -331,7 +331,7 @@ class Nest:
         if known_equal(step, 1) and not moved:
             return b.load(stored, at) if mask is None else b.masked_load(stored, at, mask)
         if known_equal(step, -1) and not moved and mask is None:
-            first = b.address(at, kinds.stored(buffer.dtype), -(lanes - 1))
+            first = b.beside(at, kinds.stored(buffer.dtype), -(lanes - 1))
             return b.shuffle(b.load(stored, first), None, range(lanes - 1, -1, -1))
         if type(step) is int and 1 < step <= FARTHEST and not moved and mask is None:
             return self._spaced(buffer.dtype, at, step, lanes)
@@ -344,7 +344,7 @@ class Nest:
         loaded, lane_of = b.load(type, at), places
         for end in range(lanes, step * lanes, lanes):  # what lies before `end` is loaded
             first = min(end, places[-1] + 1 - lanes)
-            more = b.load(type, b.address(at, kinds.stored(dtype), first))
+            more = b.load(type, b.beside(at, kinds.stored(dtype), first))
             new = [lanes + place - first if place < first + lanes else -1 for place in places]
             loaded = b.shuffle(loaded, more, [lane if place < end else other for place, lane, other in zip(places, lane_of, new)])
             lane_of = range(lanes)

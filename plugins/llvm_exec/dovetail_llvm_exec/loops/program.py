@@ -1,7 +1,7 @@
-"""A region as one module: the functions of its loop nests, and `run`, which calls them in order, in threads where that pays.
+"""A region as one module: the functions of its loop nests, and for many sizes `run`, which calls them in order, in threads where that pays.
 
 run(args, threads) gets an array of 64-bit words: the status, the workspace, the addresses of the inputs, those of the outputs.
-`threads` is how many may work at most.
+`threads` is how many may work at most.  Where sizes are known, `call/driver.py` calls the functions, by a table.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dovetail.prims.sizes import Size
+from dovetail_llvm_exec.ir.lift import LiftedFunction, lifted
 from dovetail_llvm_exec.ir.module import Builder, Module
 from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.crowd import Crowd
@@ -24,9 +25,9 @@ from dovetail_llvm_exec.scalars.costs import GRAIN
 
 
 class Program(NamedTuple):
-    """A module whose function `run` computes the nodes of a plan; bytes of workspace; nanoseconds, by estimate.
+    """A module whose functions compute the nodes of a plan; bytes of workspace; nanoseconds, by estimate.
 
-    `phases` are the functions that `run` calls, in order, and `rooms` what lies where in the workspace.
+    `phases` are the functions that are called, in order, and `rooms` what lies where in the workspace.
     """
 
     module: Module
@@ -47,6 +48,11 @@ class Program(NamedTuple):
     def cost(self) -> float:
         """The cost where sizes are as in the call that is compiled."""
         return sum(cost.now for cost in self.costs)
+
+    def nests(self) -> list[tuple[LiftedFunction, int, int]]:
+        """Return each function without its numbers, how many units it has, and how many threads may share them."""
+        builders = {b.name: b for b in self.module.builders}
+        return [(lifted(builders[p.name], p.units), p.units, most_threads(p) if self.parallel and _pays(p) else 1) for p in self.phases]
 
 
 def program(
@@ -77,15 +83,9 @@ def program(
         workspace.take(buffer, node.numel, plan.written[node], last.get(buffer, plan.written[node]))
     phases = [phase for g in plan.groups for phase in written(module, g, workspace, len(graph.inputs))]
     verify_phases(phases, workspace, plan.outputs.values())
-    b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
     several = parallel and any(_pays(p) for p in phases)
-    crowd = Crowd(b, total_cost(b, [p.cost for p in phases])) if several and target.clock else None
-    threads = b.params[1] if crowd is None else crowd.enter(b.params[1])
-    for phase in phases:
-        _call(module, b, phase, parallel, threads)
-    if crowd is not None:
-        crowd.leave(threads)
-    b.ret()
+    if symbols:
+        _write_run(module, phases, parallel, several)
     return Program(module, workspace.size, [p.cost for p in phases], len(plan.groups), several, plan, phases, workspace)
 
 
@@ -97,6 +97,18 @@ def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> 
         stage = Wide(module, name, group, workspace, inputs)
     stage.write()
     return stage.phases
+
+
+def _write_run(module: Module, phases: Sequence[Phase], parallel: bool, several: bool) -> None:
+    """Write the function that calls those of the loop nests."""
+    b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
+    crowd = Crowd(b, total_cost(b, [p.cost for p in phases])) if several and module.target.clock else None
+    threads = b.params[1] if crowd is None else crowd.enter(b.params[1])
+    for phase in phases:
+        _call(module, b, phase, parallel, threads)
+    if crowd is not None:
+        crowd.leave(threads)
+    b.ret()
 
 
 def _pays(phase: Phase) -> bool:
@@ -128,11 +140,16 @@ def _call(module: Module, b: Builder, phase: Phase, parallel: bool, threads: Val
     b.branch(pays, together, alone)
 
 
+def most_threads(phase: Phase) -> int:
+    """Return how many threads a phase of known size may be shared by."""
+    return int(min(phase.units, max(phase.cost.now / GRAIN * 2, 2), 1 << 16))
+
+
 def _most_threads(b: Builder, phase: Phase) -> Value:
     """Return how many threads a phase may be shared by."""
     units, (each, elements) = phase.units, phase.cost
     if type(units) is int and type(elements) is int:
-        return b.constant(int(min(units, max(each * elements / GRAIN * 2, 2), 1 << 16)), "i32")
+        return b.constant(most_threads(phase), "i32")
     grains = b.udiv(b.constant(elements, "i64"), max(int(GRAIN / 2 / max(each, 1e-6)), 1))
     most = b.call("llvm.smin.i64", "i64", b.constant(units, "i64"), b.call("llvm.smax.i64", "i64", grains, b.constant(2, "i64")))
     return b.cast("trunc", b.call("llvm.smin.i64", "i64", most, b.constant(1 << 16, "i64")), "i32")

@@ -192,14 +192,13 @@ class Stage:
     def _decoded(self, b: Builder, unit: Value, axes: Sequence[Axis]) -> dict[Axis, Value]:
         """Return the index of each axis from a row-major number."""
         indices: dict[Axis, Value] = {}
-        for i, axis in reversed(list(enumerate(axes))):
-            indices[axis] = unit if i == 0 else b.urem(unit, axis.size)
-            unit = b.udiv(unit, axis.size) if i else unit
-        return indices
+        for axis in reversed(axes[1:]):
+            unit, indices[axis] = b.split_unit(unit, axis.size)
+        return indices | dict.fromkeys(axes[:1], unit)
 
     def _part(self, b: Builder, unit: Value, parts: int) -> tuple[Value, Value]:
         """Return a number as those of a whole and of one of its parts."""
-        return (unit, b.constant(0, "i64")) if type(parts) is int and parts == 1 else (b.udiv(unit, parts), b.urem(unit, parts))
+        return (unit, b.constant(0, "i64")) if type(parts) is int and parts == 1 else b.split_unit(unit, parts)
 
     def _streaming(self, nest: Nest, write: Callable[[], list[Value]]) -> list[Value]:
         """Return what `write` returns, a loop over whole vectors: where sizes allow it when the kernel runs, it stores past the caches."""

@@ -32,7 +32,7 @@ class Wide(Stage):
         b, nest = self._function("spans", self.exprs, {*parts, *(s.buffer for s in stores)})
         exprs = [item.expr.data.body for item in self.results] + [s.expr for s in stores]
         with b.loop(b.params[1], b.params[2]) as loop:
-            row, span = b.udiv(loop.index, spans), b.urem(loop.index, spans)
+            row, span = b.split_unit(loop.index, spans)
             nest.enter(self._decoded(b, row, self.outer))
             self._span(nest, exprs, stores, span, [b.address(nest.pointers[p], kinds.stored(p.dtype), loop.index) for p in parts])
             nest.leave()
