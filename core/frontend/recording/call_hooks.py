@@ -36,7 +36,7 @@ from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.recording import host_numbers, nn_module_tracing
 from dovetail.frontend.recording.array_hooks import is_traced_array
-from dovetail.frontend.recording.control_flow import CONTROL_FLOW
+from dovetail.frontend.recording.control_flow import CONTROL_FLOW, program_of
 from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata, method_changing
@@ -112,6 +112,7 @@ _OF_INFERENCE = frozenset({torch.is_inference, torch.Tensor.is_inference, TABLE[
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
 _MODES = (torch.autograd.graph.saved_tensors_hooks, TorchFunctionMode, TorchDispatchMode)
+_INDEXING = "TransformGetItemToIndex"  # a mode in which a tensor is an index of one element, as it is in every traced vmap
 _FOLLOWED = ("_set_grad_enabled", "_set_default_dtype", "_set_fwd_grad_enabled", "set_autocast_", "_set_sdp_", "_set_conj", "_set_neg")
 _OF_DYNAMO = ("set_eval_frame", "set_fullgraph_", "set_guard_", "set_skip_guard_", "set_code_exec_")  # what torch.compile does around calls
 _RANGES = (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
@@ -184,6 +185,9 @@ class CallHooks(ValueHooks):
             return change_metadata(self, method, *args, **kwargs)
         if kind is FunctionType:
             return self._python(tracker, function, args, kwargs, frame)
+        if (program := program_of(kind)) is not None:
+            guard_same(tracker, function)
+            return tracker.call_function(program, args, kwargs)
         if kind in _SCRIPTS:
             return _script(tracker, function, args, kwargs, frame)
         if (kind is MethodDescriptorType or kind is BuiltinFunctionType) and switches_torch_function(
@@ -263,6 +267,8 @@ class CallHooks(ValueHooks):
             return args[0] if function is _RANGES[0] else None
         if function is torch.set_default_device:
             raise _global_state(function)
+        if args and type(args[0]).__name__ == _INDEXING and function.__name__ in ("__enter__", "__exit__"):
+            return args[0] if function.__name__ == "__enter__" else None
         if function.__name__ == "__enter__" and args and isinstance(args[0], _MODES) and not isinstance(args[0], DEVICES):
             raise EagerCall(
                 f"a {type(args[0]).__name__} inside a compiled function is not traced: it changes what the operations do, or what they save; open it "

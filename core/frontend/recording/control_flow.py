@@ -1,7 +1,8 @@
-"""torch.cond, while_loop, scan, map and associative_scan in a traced function: the Python that they stand for, which is interpreted."""
+"""torch.cond, while_loop, scan, map, associative_scan and flex_attention while tracing: the Python that they stand for, which is interpreted."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,29 @@ def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise
     rows = prefixes(combine, [x.flip(0) for x in rows] if reverse else rows)
     return unflatten([(x.flip(0) if reverse else x).movedim(0, dim) for x in rows], form)
 
+def flex_attention(query, key, value, score_mod, block_mask, scale, options, score_buffers=(), mask_buffers=()):
+    groups, shape = query.size(1) // key.size(1), (query.size(0), query.size(1))
+    if query.size(0) != key.size(0) and key.size(0) != 1:
+        raise RuntimeError(f"Bq and Bkv must broadcast. Got Bq={query.size(0)} and Bkv={key.size(0)}")
+    key, value = [x.repeat_interleave(groups, dim=1).expand((*shape, *x.shape[2:])) for x in (key, value)]
+    dtype = float64 if query.dtype == float64 else float32
+    scores = (query.to(dtype) @ key.to(dtype).transpose(-2, -1)) * scale
+    places = [arange(n, device=scores.device) for n in scores.shape]
+    mask_mod = block_mask[-1]
+    for i in (3, 2, 1, 0):
+        dims = tuple([0 if i == j else None for j in range(4)])
+        score_mod = vmap(score_mod, in_dims=(0, *dims, *[None] * len(score_buffers)))
+        mask_mod = vmap(mask_mod, in_dims=(*dims, *[None] * len(mask_buffers)))
+    kept = mask_mod(*places, *mask_buffers)
+    scores = where(kept, score_mod(scores, *places, *score_buffers), -inf)
+    masked = (scores == -inf).all(-1)
+    lse = where(masked, -inf, where(masked[..., None], 0.0, scores).logsumexp(-1))
+    weights = where(masked[..., None], 0.0, where(masked[..., None], 0.0, scores).softmax(-1))
+    out = weights.to(query.dtype) @ value.to(query.dtype)
+    order = [*sorted(range(3), key=lambda i: -query.stride(i)), 3]
+    out = out.permute(order).contiguous().permute([order.index(i) for i in range(4)])
+    return out, lse / log_2, scores.amax(-1) / log_2
+
 def prefixes(combine, rows):
     count = rows[0].shape[0]
     if count < 2:
@@ -92,6 +116,11 @@ _GLOBALS = {
     "flatten": _pytree.tree_flatten,
     "unflatten": _pytree.tree_unflatten,
 }
+_GLOBALS |= {
+    **{name: getattr(torch, name) for name in ("arange", "float32", "float64", "where")},
+    "inf": math.inf,
+    "log_2": math.log(2),
+}
 _VERSION = Version(torch.__version__).release  # a trial of a scan takes 6 s
 _GLOBALS |= {
     "along_dim": _VERSION >= (2, 13),
@@ -104,7 +133,14 @@ def _programs() -> dict[Any, Callable]:
     functions: dict[str, Any] = {"__name__": "torch.control_flow", "tree_map": _pytree.tree_map, **_GLOBALS}
     exec(compile(_SOURCE, _FILE, "exec"), functions)
     spaces = [(space, name) for space in (torch, _higher_order_ops) for name in _NAMES]
-    return {function: functions[name] for space, name in spaces if callable(function := getattr(space, name, None))}
+    programs = {function: functions[name] for space, name in spaces if callable(function := getattr(space, name, None))}
+    return programs | {_FLEX: functions["flex_attention"]}
 
 
+_FLEX = "FlexAttentionHOP"  # by name: its module takes a while to import
 CONTROL_FLOW = _programs()
+
+
+def program_of(kind: type) -> Callable | None:
+    """Return the Python that calls of a higher-order operator of this class stand for, None for other classes."""
+    return CONTROL_FLOW[_FLEX] if kind.__name__ == _FLEX and kind.__module__.startswith("torch.") else None
