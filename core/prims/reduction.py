@@ -130,9 +130,10 @@ def _product_of_others(x: Any, dims: tuple[int, ...], zero: Any, zeros: Any) -> 
     other_zeros = zeros - convert_element_type(zero, dtype=int64)
     wide = convert_element_type(x, dtype=float64)
     factors = where(infinite, sign(wide), where(zero | undefined, 1.0, wide))
-    value = convert_element_type(spread(prod(factors, dims=dims), x, dims) / factors, dtype=x.spec.dtype)
+    quotient = spread(prod(factors, dims=dims), x, dims) / factors
+    value = convert_element_type(quotient, dtype=x.spec.dtype)
     unbounded = other_infinities > 0
-    value = where(unbounded & (value < 0.0), -inf, where(unbounded, inf, value))
+    value = where(unbounded & (quotient < 0.0), -inf, where(unbounded, inf, value))
     value = where(other_zeros > 0, 0.0, value)
     everywhere = tuple(range(x.spec.rank))
     in_tensor = zeros if dims == everywhere else spread(sum(convert_element_type(zero, dtype=int64), dims=everywhere), x, everywhere)

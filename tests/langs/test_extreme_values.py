@@ -19,6 +19,10 @@ def test_extreme_numbers_give_what_eager_gives(program):
     assert not list(check(program, range(16)))
 
 
+def test_an_infinity_keeps_its_sign_beside_a_product_of_the_others_that_underflows():
+    assert not list(check(Program("torch.prod(x, {d})", torch.float32, (5,)), [55]))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
