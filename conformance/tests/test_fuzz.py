@@ -123,6 +123,13 @@ def test_a_cancellation_may_lose_what_float32_loses():
     assert judged(draft(*steps), lambda x: x + 6e-2) is not None
 
 
+def test_softmax_of_a_long_row_of_float64_may_round_as_what_adds_one_by_one_does():
+    drawn = draft(Step("torch.softmax({0}, -1)", ("x0",), "v0", accumulates=True), shape=(400_000,), dtype="float64")
+
+    assert judged(drawn, lambda x: x * (1 + 6e-14)) is None
+    assert judged(drawn, lambda x: x * (1 + 1e-10)) is not None
+
+
 def test_gradients_of_softmax_may_round_as_those_of_the_largest_share_do():
     drawn = draft(Step("torch.softmax({0} * 30, -1)", ("x0",), "v0", accumulates=True), shape=(8,), dtype="float64", grad=True)
     reference, got = Reference(drawn, 0), run(drawn, drawn.function(), drawn.make_inputs(0), 0)

@@ -193,7 +193,8 @@ class Roundings:
             return
         if step.accumulates:  # the bound of a pairwise sum; what is exact for other dtypes is added up one by one, as in var, where it is float64
             terms = max(1, max(env[name].numel() for name in step.operands) / max(1, x.numel()))
-            eps *= 1 + (sqrt(terms) if eps == FLOAT64 else log2(terms))
+            rows = max(size for name in step.operands for size in (1, *env[name].shape))  # of which softmax adds up each, and returns as many
+            eps *= 1 + (sqrt(max(terms, rows)) if eps == FLOAT64 else log2(terms))
         if any([name in step.text for name in ("softmax(", "softmin(")]) and x.requires_grad:
             self._round_shares(self.operands[step.operands[0]], x, eps)
         if step.writes:
