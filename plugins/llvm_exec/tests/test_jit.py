@@ -58,7 +58,13 @@ def test_objects_of_another_machine_are_not_loaded(tmp_path):
     assert not other.compile(adding(1), "f").cached
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b"", lambda content: content[:60] + b"?" + content[61:]])
+def flipped(place):
+    return lambda content: content[:place] + bytes([content[place] ^ 1]) + content[place:][1:]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-1], lambda content: content[:20], lambda content: b"", *map(flipped, (0, 17, 20, 60, 300, -1))]
+)
 def test_a_damaged_object_is_compiled_again(tmp_path, damage):
     jit.Compiler(folder=tmp_path).compile(adding(1), "f")
     (path,) = objects(tmp_path)

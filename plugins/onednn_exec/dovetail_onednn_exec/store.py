@@ -1,4 +1,7 @@
-"""Store the measurements of a machine in one JSON file, written atomically under a lock."""
+"""Store the measurements of a machine in one JSON file, written atomically under a lock.
+
+A seal binds what was measured to the machine: a file that was damaged, or copied from elsewhere, is measured again.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from platformdirs import user_cache_path
 
 from dovetail_onednn_exec.measure import Row
 
-FORMAT = 2
+FORMAT = 3
 PATIENCE = 10.0  # seconds to wait for another process that measures
 CPU_LINES = ("model name", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
 OF_LIBRARIES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")  # variables that change which kernels run
@@ -51,7 +54,7 @@ def read(path: Path, of: dict[str, Any]) -> dict[str, Row]:
     """Read the measurements of a file by class; empty where it is missing, damaged, or another machine's."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["format"] == FORMAT and stored["machine"] == of:
+        if stored["format"] == FORMAT and stored["machine"] == of and stored["seal"] == _seal(of, stored["classes"]):
             return {key: Row(**row) for key, row in stored["classes"].items()}
     return {}
 
@@ -63,11 +66,18 @@ def lock_of(path: Path) -> FileLock:
 
 def write(path: Path, of: dict[str, Any], rows: dict[str, Row]) -> None:
     """Replace the file atomically."""
-    data = {"format": FORMAT, "machine": of, "classes": {key: vars(rows[key]) for key in sorted(rows)}}
-    text = json.dumps(data)  # in C, which json.dump and an indent are not: a model writes the file once for each class that it measures
+    classes = {key: vars(rows[key]) for key in sorted(rows)}
+    text = json.dumps(
+        {"format": FORMAT, "machine": of, "classes": classes, "seal": _seal(of, classes)}
+    )  # in C, which json.dump and an indent are not: a model writes the file once for each class that it measures
     with NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, suffix=".new", delete=False, encoding="utf-8") as file:
         file.write(text)
     os.replace(file.name, path)
+
+
+def _seal(of: dict[str, Any], classes: dict[str, dict[str, Any]]) -> str:
+    """Return the hash of the measurements of a machine."""
+    return hashlib.sha256(json.dumps([FORMAT, of, classes], sort_keys=True).encode()).hexdigest()
 
 
 class Held:

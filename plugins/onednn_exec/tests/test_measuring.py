@@ -254,3 +254,28 @@ def test_the_times_of_another_machine_in_the_place_of_ours_are_not_believed(tmp_
     store.path_of(ours, str(tmp_path)).write_bytes(store.path_of(theirs, str(tmp_path)).read_bytes())
     assert store.read(store.path_of(theirs, str(tmp_path)), theirs) == {CASE.key: SLOW}
     assert store.read(store.path_of(ours, str(tmp_path)), ours) == {}
+
+
+def test_a_flipped_bit_anywhere_is_measured_again(tmp_path):
+    of = store.machine()
+    path = store.path_of(of, str(tmp_path))
+    store.write(path, of, {CASE.key: QUICK, "another": SLOW})
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert store.read(path, of) == {}
+    for length in range(0, len(content), 37):
+        path.write_bytes(content[:length])
+        assert store.read(path, of) == {}
+    path.write_bytes(content)
+    assert store.read(path, of) == {CASE.key: QUICK, "another": SLOW}
+
+
+def test_measurements_of_one_class_in_the_place_of_another_are_not_believed(tmp_path):
+    of = store.machine()
+    path = store.path_of(of, str(tmp_path))
+    store.write(path, of, {CASE.key: QUICK, "another": SLOW})
+    data = json.loads(path.read_text())
+    data["classes"] = dict(zip(data["classes"], reversed(data["classes"].values())))
+    path.write_text(json.dumps(data))
+    assert store.read(path, of) == {}

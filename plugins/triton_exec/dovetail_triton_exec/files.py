@@ -1,9 +1,12 @@
-"""Generated source on disk: files named by what they hold, which any process may find, and none sees half-written."""
+"""Generated source on disk: files named by what they hold, which any process may find, and none sees half-written.
+
+A file that holds something else than its name says, whatever became of it, is written anew, and never run.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import linecache
 import os
 import sys
 import tempfile
@@ -33,13 +36,13 @@ def written(text: str, named: str = "") -> Path:
     """Return the file that holds `text`, written unless it is there: first beside its place, then moved to it, which is one step."""
     name = digest(text)
     path = folder(named) / name[:2] / f"{name}.py"
-    if path.is_file() and path.read_text() == text:
+    if path.is_file() and path.read_bytes() == text.encode():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{name}-", suffix=".tmp")
     try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode())
         os.replace(draft, path)
     except BaseException:
         Path(draft).unlink(missing_ok=True)
@@ -47,13 +50,18 @@ def written(text: str, named: str = "") -> Path:
     return path
 
 
-def module(path: Path) -> ModuleType:
-    """Return a generated file, imported once."""
+def module(path: Path, text: str) -> ModuleType:
+    """Return the module of `text`, which lies at `path`, imported once.
+
+    It is compiled from the text: bytecode that Python keeps beside a file is told from another file's by its time and size alone.
+    """
     name = PREFIX + path.stem
     with _LOCK:
         if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, path)
-            loaded = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(loaded)
+            loaded = ModuleType(name)
+            loaded.__file__ = str(path)
+            lines = text.splitlines(keepends=True)
+            linecache.cache[str(path)] = len(text), None, lines, str(path)  # what triton reads a kernel's source from
+            exec(compile(text, str(path), "exec"), vars(loaded))
             sys.modules[name] = loaded
         return sys.modules[name]

@@ -98,7 +98,7 @@ class Region:
         """Return the kernels, imported from their file."""
         if self._kernels is None:
             self.path = files.written(self.text, self.folder)
-            module = files.module(self.path)
+            module = files.module(self.path, self.text)
             self._kernels = [getattr(module, launch.name) for launch in self.launches]
         return self._kernels
 

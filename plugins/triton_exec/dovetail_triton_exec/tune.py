@@ -10,7 +10,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -30,17 +30,21 @@ class Choices:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def get(self, key: str) -> Tile | None:
-        """Return what was chosen for a kernel; None where nothing was, nothing that can be read, or what was chosen for another kernel or device."""
+    def get(self, key: str, allowed: Sequence[Tile] = ()) -> Tile | None:
+        """Return what was chosen for a kernel, among the `allowed` tiles where they are given.
+
+        None where nothing was, nothing that can be read, or what was chosen for another kernel or device.
+        """
         try:
             record = json.loads((self.folder / f"{key}.json").read_text())
-            return Tile(*record["tile"]) if (record["device"], record["kernel"]) == (self.folder.name, key) else None
+            tile = Tile(*record["tile"]) if (record["device"], record["kernel"]) == (self.folder.name, key) else None
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
+        return tile if not allowed or tile in allowed else None
 
-    def put(self, key: str, tile: Tile) -> Tile:
+    def put(self, key: str, tile: Tile, allowed: Sequence[Tile] = ()) -> Tile:
         """Write a choice down in one step; gives the one that holds, which is another process's where that was first."""
-        previous = self.get(key)
+        previous = self.get(key, allowed)
         if previous is not None:
             return previous
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -84,4 +88,5 @@ def chosen(region: Any, launch: Any, device: torch.device, start: Start) -> Tile
     table = choices(kind(device), region.folder)
     key = f"{files.digest(region.text)}-{launch.name}"
     with _LOCK:
-        return table.get(key) or table.put(key, fastest(candidates(launch.kernel), lambda tile: seconds(start(tile))))
+        tiles = candidates(launch.kernel)
+        return table.get(key, tiles) or table.put(key, fastest(tiles, lambda tile: seconds(start(tile))), tiles)

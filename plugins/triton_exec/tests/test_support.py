@@ -1,8 +1,11 @@
 """Files, availability and refusals: what is around the kernels; none of it needs triton."""
 
+import os
+import py_compile
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,10 +21,39 @@ def test_a_file_is_named_by_what_it_holds(tmp_path):
     assert files.written("a = 2\n", str(tmp_path)) != first
 
 
-def test_a_file_that_was_cut_short_is_written_again(tmp_path):
+DAMAGES = {
+    "cut short": lambda content, other: content[:-2],
+    "empty": lambda content, other: b"",
+    "a flipped bit": lambda content, other: content.replace(b"1", b"3"),
+    "no text": lambda content, other: content[:-1] + b"\xff",
+    "another's": lambda content, other: other,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_written_again_and_never_run(tmp_path, damage):
+    text, other = (f"# of {tmp_path.name}\nvalue = {n}\n" for n in (1, 2))
+    path = files.written(text, str(tmp_path))
+    path.write_bytes(damage(path.read_bytes(), other.encode()))
+    assert files.written(text, str(tmp_path)) == path and path.read_bytes() == text.encode()
+    path.write_bytes(damage(path.read_bytes(), other.encode()))  # between writing and importing
+    assert files.module(path, text).value == 1
+
+
+def test_bytecode_beside_a_file_is_not_run(tmp_path):
+    text, other = (f"# of {tmp_path.name}\nvalue = {n}\n" for n in (1, 2))
+    path = files.written(other, str(tmp_path))
+    bytecode = Path(py_compile.compile(str(path)))
+    ours = files.written(text, str(tmp_path))
+    os.utime(ours, (path.stat().st_atime, path.stat().st_mtime))
+    bytecode.parent.joinpath(bytecode.name.replace(path.stem, ours.stem)).write_bytes(bytecode.read_bytes())
+    assert files.module(ours, text).value == 1
+
+
+def test_files_of_another_version_are_others(tmp_path, monkeypatch):
     path = files.written("a = 1\n", str(tmp_path))
-    path.write_text("a =")
-    assert files.written("a = 1\n", str(tmp_path)).read_text() == "a = 1\n"
+    monkeypatch.setattr(files, "__version__", "another")
+    assert files.written("a = 1\n", str(tmp_path)) != path
 
 
 def test_many_writers_leave_one_whole_file(tmp_path):
@@ -44,7 +76,7 @@ def test_several_processes_write_the_same_files(tmp_path):
 
 def test_a_generated_file_is_imported_once(tmp_path):
     path = files.written("held = []\n", str(tmp_path))
-    assert files.module(path) is files.module(path)
+    assert files.module(path, "held = []\n") is files.module(path, "held = []\n")
 
 
 UNAVAILABLE = {

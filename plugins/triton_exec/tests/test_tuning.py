@@ -119,6 +119,23 @@ def test_a_choice_that_cannot_be_read_is_none(tmp_path, held):
     assert choices.put("a", Tile(64, 1, 4, False)) == tune.Choices(tmp_path).get("a")
 
 
+@pytest.mark.parametrize("damage", [b"", b'{"device": "NVIDIA H200", "kern', b"\xff\xfe"])
+def test_a_damaged_choice_is_timed_again(machine, tmp_path, damage):
+    machine.region()(torch.zeros(1000))
+    (path,) = tmp_path.rglob("*.json")
+    path.write_bytes(damage)
+    machine.region()(torch.zeros(1000))
+    assert machine.clock.timed == 6 and machine.kernel.launched[-1] == (8, 128)
+
+
+def test_a_choice_that_is_no_candidate_is_timed_again(machine, tmp_path):
+    machine.region()(torch.zeros(1000))
+    (path,) = tmp_path.rglob("*.json")
+    path.write_text(path.read_text().replace("128", "129"))
+    machine.region()(torch.zeros(1000))
+    assert machine.clock.timed == 6 and machine.kernel.launched[-1] == (8, 128)
+
+
 @pytest.mark.slow
 def test_several_processes_write_choices_and_none_is_lost(tmp_path):
     program = (
