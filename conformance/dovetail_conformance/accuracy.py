@@ -13,7 +13,7 @@ So an error that a rounding of the inputs explains is allowed, and no other: log
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -35,6 +35,7 @@ class Truth:
 
     `moved` returns the exact result for inputs that are off by a rounding, or None. `length` is how many terms a sum has.
     `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's.
+    `extra` are absolute errors that are allowed besides, of each result, or None.
     `others` returns the errors that eager makes for inputs that are off by a rounding, or None.
     `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.
     `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
@@ -52,6 +53,7 @@ class Truth:
     sharp: bool = False
     own: Callable[[], Any] | None = None
     others: Callable[[int], Any] | None = None
+    extra: Sequence[Any] = ()
 
 
 def inaccuracy(got: Any, truth: Truth) -> str | None:
@@ -84,7 +86,9 @@ def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
         return None
     if not got.is_floating_point() and not got.is_complex():
         return _whole(got, eager, exact if truth.rounded else None)
-    return _Elements(got.detach(), eager.detach(), exact, truth).problem(
+    elements = _Elements(got.detach(), eager.detach(), exact, truth)
+    elements.extra = truth.extra[i] if i < len(truth.extra) else None
+    return elements.problem(
         lambda k: _leaf(truth.moved(k), i, of, eager) if truth.moved and not truth.sharp else None,
         lambda: _leaf(truth.own(), i, of, eager) if truth.own else None,
         lambda k: _leaf(truth.others(k), i, of, eager) if truth.others else None,
@@ -118,6 +122,7 @@ class _Elements:
 
     def __init__(self, got: Tensor, eager: Tensor, exact: Tensor | None, truth: Truth):
         self.truth, self.dtype, self.shape = truth, got.dtype, got.shape
+        self.extra: Tensor | None = None
         self.complex = got.is_complex()
         self.ulps, self.no_worse, self.spread = COARSE.get(got.dtype, (ULPS, NO_WORSE, SPREAD))
         self.got, self.eager = _numbers(got), _numbers(eager)
@@ -184,6 +189,7 @@ class _Elements:
         ulps = self.ulps + (self.terms if self.truth.length > 1 else 0.0)
         cancelled = self.truth.cancellation * self.eps / torch.finfo(torch.float32).eps
         room = cancelled + ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
+        room = room if self.extra is None else room + self.extra
         flushed = (theirs != 0) & (self.size < self.normal)  # what is below the normal numbers may be flushed where eager rounds it
         room = torch.where(flushed, room + self.normal, room)
         if bool((zero := self.size == 0).any()):  # float64 cancels to zero what is not quite zero

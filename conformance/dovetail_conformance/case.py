@@ -22,7 +22,7 @@ from dovetail.langs.torch import spec_of
 from dovetail_conformance.accuracy import Truth, inaccuracy
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat, identical
-from dovetail_conformance.program import Program, calm, extreme, fresh, inexact, message, perturbed, program_of, seed_generators, widened
+from dovetail_conformance.program import WIDE, Program, calm, extreme, fresh, inexact, message, perturbed, program_of, seed_generators, widened
 from dovetail_conformance.script import script
 from dovetail_conformance.state import LIBRARIES, watched
 from dovetail_conformance.subject import Subject, every
@@ -107,12 +107,13 @@ class Case:
         return self.ran.lines[0] > 0 or (self.ran.error is not None and (self.reference is None or self.expected.error is None))
 
     def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True, seed: int = SEED) -> Ran:
-        """Run eager PyTorch; for prims, the executors of last resort."""
+        """Run eager PyTorch; for prims, the executors of last resort. Of inputs in twice the precision, the results have it, too."""
         seed_generators(seed)
         before = torch.default_generator.get_state()
         try:
             with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
-                result = self.reference(*inputs)
+                wide = self.program.eager and any(WIDE.get(own.dtype) is x.dtype for own, x in zip(self.program.inputs, inputs))
+                result = (self.program.wide if wide else self.reference)(*inputs)
             return Ran(result, inputs, drew=_has_moved(before))
         except Exception as error:
             return Ran(inputs=inputs, error=error)

@@ -68,14 +68,19 @@ class Cell:
         if not self.level.dealt:
             return chosen(candidates, self.level.samples)
         if not self.first:
-            accepted = self.level.dtypes_for(self.info.dtypes)
-            return dealt(candidates, accepted.index(self.dtype) - 1, len(accepted) - 1)
+            return dealt(candidates, self._dtypes.index(self.dtype) - 1, len(self._dtypes) - 1)
         return dealt(candidates, 0, 1) if is_in_place(self.info.symbol.id) else covering(candidates)
 
     @property
     def first(self) -> bool:
-        """Whether the dtype is the first of those that the level runs the operation with."""
-        return self.dtype is self.level.dtypes_for(self.info.dtypes)[0] or self.dtype not in self.level.dtypes
+        """Whether the dtype is the first of those that the level runs the operation with and the executor does not exclude."""
+        return self.dtype is self._dtypes[0] or self.dtype not in self.level.dtypes
+
+    @cached_property
+    def _dtypes(self) -> list[DType]:
+        """The dtypes that the level runs the operation with; those that the executor's declaration excludes are the last."""
+        accepted = self.level.dtypes_for(self.info.dtypes)
+        return sorted(accepted, key=lambda dtype: self.subject.coverage(self.info.symbol.id, dtype, self.device.type) == "no")
 
     @cached_property
     def claimed(self) -> list[Case]:

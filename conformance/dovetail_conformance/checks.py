@@ -362,7 +362,7 @@ def _differentiable_without(cell: Cell) -> list[Case]:
 
 def errors(cell: Cell) -> Outcome | None:
     """Invalid arguments raise the errors of eager PyTorch, whichever executor runs the operation; so do indices out of range."""
-    if not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
+    if not cell.claimed or not cell.first:
         return None
     samples = list(cell.info.error_samples(cell.device))
     for sample in samples:
@@ -445,7 +445,7 @@ def memory(cell: Cell) -> Outcome | None:
 
 def _largest(cell: Cell) -> Case | None:
     """Return the case for measuring time and memory, in one dtype of the operation; None where eager has nothing to compare."""
-    if cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
+    if not cell.first:
         return None
     case = max((c for c in cell.claimed if c.ran.error is None), key=lambda c: sum(x.numel() for x in c.program.inputs), default=None)
     return case if case is not None and case.expected.error is None and case.program.eager else None

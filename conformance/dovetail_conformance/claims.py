@@ -29,6 +29,7 @@ NOTHING_TO_RUN = "the programs that ran have no line to run: they return their i
 OFTEN, SELDOM = 1100, 3  # times that one line is offered, with the first dtype and with the others
 KEPT = 12  # times that a sample is offered while it is watched whether lines stay alive
 YEARS = 20 * 365 * 86_400.0  # seconds by which the clock is put forward
+LATER = tuple(7.77**i for i in range(-4, 5)) + tuple(0.0377 * i for i in range(1, 40))  # seconds, by which a line is offered again
 SURVIVORS = 1 if sys.version_info < (3, 14) else None  # the generation of what a collection of the youngest leaves; None for all
 OFFERED = 6  # cases whose lines a checker is offered
 
@@ -151,6 +152,8 @@ def _inconsistency(cell: Cell) -> str | None:
         return f"the checker of {line.symbol} {effect}"
     if cell.first and cell.subject.few and _keeps(cell):
         return f"the checker of {line.symbol} keeps alive the lines that it is offered"
+    if cell.first and (answer := _at_other_times(cell, line, first)) is not None:
+        return f"the checker of {line.symbol} returned {first!r} and, at another time, {answer!r} for the same line"
     for i in range(OFTEN if cell.first else SELDOM):
         began = perf_counter()
         again = _verdict(cell, line)
@@ -159,6 +162,20 @@ def _inconsistency(cell: Cell) -> str | None:
             return f"the checker of {line.symbol} returned {first!r} and, called {i + 1} more times, {again!r} for the same line"
         if i == SELDOM and shortest > cell.subject.limits.checker:
             return f"the checker of {line.symbol} takes {shortest * 1e3:.3g} ms; {cell.subject.limits.checker * 1e3:.3g} are allowed"
+    return None
+
+
+def _at_other_times(cell: Cell, line: BoundSymbol, first: Any) -> Any:
+    """Return a verdict on a line that differs from the first one where the clock says that it is later; None where there is none."""
+    clock = time.time
+    now = clock()
+    try:
+        for seconds in LATER:
+            time.time = lambda seconds=seconds: now + seconds
+            if not _same(first, again := _verdict(cell, line)):
+                return again
+    finally:
+        time.time = clock
     return None
 
 
@@ -268,7 +285,7 @@ def _other_settings() -> Iterator[None]:
 
 
 def _error_samples(cell: Cell) -> Iterator[ErrorSample]:
-    if cell.subject.names(cell.info.symbol.id) and cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0] and cell.device.type == "cpu":
+    if cell.subject.names(cell.info.symbol.id) and cell.first and cell.device.type == "cpu":
         yield from cell.info.error_samples(cell.device)
 
 

@@ -46,6 +46,26 @@ def resident() -> int:
     return PAGE * int(STATM.read_text().split()[1])
 
 
+HEAP = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+
+
+class _Heap(ctypes.Structure):
+    """The numbers of glibc's mallinfo2."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in HEAP]
+
+
+def allocated() -> int:
+    """Return the bytes that malloc has handed out and not got back, wherever they lie; 0 without glibc."""
+    try:
+        heap = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):
+        return 0
+    heap.restype = _Heap
+    numbers = heap()
+    return numbers.uordblks + numbers.hblkhd
+
+
 def trim() -> None:
     """Return free memory to the system, which would hide leaks otherwise; with glibc only."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -64,11 +64,19 @@ def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
     all_tasks += [Task(program.name) for program in PROGRAMS if wanted.operation(program.name)]
     for id, info in described().items():
         if wanted.operation(id):
-            chosen = list(level.dtypes_run(id, info.dtypes)) if wanted.dtypes is None else [d for d in info.dtypes if wanted.dtype(d)]
+            chosen = [d for d in info.dtypes if wanted.dtype(d)] if wanted.dtypes is not None else _dtypes(subject, level, id, info)
             all_tasks += [Task(id, dtype, kind) for kind in kinds if kind == "cpu" or id not in collectives() for dtype in chosen]
     if level.calls and subject.few and subject.source is not None and any(_is_own(task, subject) for task in all_tasks):
         all_tasks.append(Task(PROCESSES))
     return all_tasks
+
+
+def _dtypes(subject: Subject, level: Level, id: str, info: OpInfo | CollectiveInfo) -> list[DType]:
+    """Return the dtypes that a level runs an operation with, and declared ones of which it has none of the kind, such as int8 alone."""
+    chosen = list(level.dtypes_run(id, info.dtypes))
+    declared = [d for d in info.dtypes if subject.coverage(id, d, "cpu") == "yes"]
+    kinds = {d.kind for d in level.dtypes if d in declared}
+    return chosen + [d for d in declared if d.kind not in kinds and d not in chosen and not d.storage_only]
 
 
 def _is_own(task: Task, subject: Subject) -> bool:

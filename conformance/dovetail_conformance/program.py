@@ -35,6 +35,7 @@ class Program:
     arguments: Callable[..., Any] | None = field(default=None, repr=False)  # (args, kwargs) of the operation, from its tensors
     template: Any = field(default=None, repr=False)  # equal for programs that differ in their tensors alone
     eager: bool = True  # whether it runs without Dovetail
+    wide: Callable[..., Any] | None = field(default=None, repr=False)  # `fn` of inputs in twice the precision, to results in it
 
     def on(self, inputs: Iterable[Tensor]) -> Any:
         """Run the program on other inputs, eagerly."""
@@ -56,6 +57,10 @@ def program_of(symbol: Symbol, sample: SampleInput) -> Program:
         words, names = _placed((args, kwargs), tensors)
         return symbol(*words, **names)
 
+    def wide(*tensors: Any) -> Any:
+        words, names = _placed((args, kwargs) if symbol.name == "view" else _widened_dtypes((args, kwargs), inputs), tensors)
+        return operation(*words, **names)
+
     named_args, named_kwargs = _placed((args, kwargs), [Name(f"x{i}") for i in range(len(inputs))])
     text = spelled_call(symbol, named_args, named_kwargs)
     return Program(
@@ -66,6 +71,7 @@ def program_of(symbol: Symbol, sample: SampleInput) -> Program:
         lambda tensors: _placed((args, kwargs), tensors),
         (symbol.id, repr((args, kwargs))),
         isinstance(symbol, TorchSymbol) and symbol.callable is not None,
+        wide,
     )
 
 
@@ -89,6 +95,16 @@ def _lifted(nest: Any, inputs: list[Tensor]) -> Any:
     if isinstance(nest, slice):
         return slice(*(_lifted(x, inputs) for x in (nest.start, nest.stop, nest.step)))
     return {key: _lifted(x, inputs) for key, x in nest.items()} if type(nest) is dict else nest
+
+
+def _widened_dtypes(nest: Any, inputs: Sequence[Tensor]) -> Any:
+    """Replace each dtype among arguments to which the inputs are converted exactly by the one of twice the precision."""
+    if type(nest) is torch.dtype:
+        rounds = nest not in WIDE or any(torch.finfo(x.dtype).bits > torch.finfo(nest).bits for x in inputs if inexact(x))
+        return nest if rounds else WIDE[nest]
+    if type(nest) in (tuple, list):
+        return type(nest)(_widened_dtypes(x, inputs) for x in nest)
+    return {key: _widened_dtypes(x, inputs) for key, x in nest.items()} if type(nest) is dict else nest
 
 
 def _placed(nest: Any, tensors: Any) -> Any:

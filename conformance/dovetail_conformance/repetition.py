@@ -31,7 +31,7 @@ def calls(cell: Cell) -> Outcome | None:
     case = max(((n, case) for n, case in sizes if 1 < n <= 256), key=lambda each: each[0], default=(0, None))[1]
     if case is None or cell.info.random or not cell.level.calls:
         return None
-    first = cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0]
+    first = cell.first
     count = cell.level.calls if first else cell.level.calls // 10
     return cell.each(lambda case: _plain(case, count) or (_trained(case, count) if cell.info.grad and cell.dtype.inexact else None), "calls", [case])
 

@@ -16,7 +16,7 @@ from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.grown import grown
 from dovetail_conformance.grown import large as large_sample
 from dovetail_conformance.limits import Limits
-from dovetail_conformance.memory import PAGE, STATM, peak, trim
+from dovetail_conformance.memory import PAGE, STATM, allocated, peak, trim
 from dovetail_conformance.oracle import tensors
 from dovetail_conformance.program import calm, fresh
 
@@ -26,7 +26,7 @@ TASKS, FILES = Path("/proc/self/task"), Path("/proc/self/fd")
 
 def resources(cell: Cell) -> Outcome | None:
     """Calls leak nothing: no memory, input, result, thread or open file; and stay within the limits of memory and time."""
-    if cell.level.dealt or not cell.claimed or cell.dtype is not cell.level.dtypes_for(cell.info.dtypes)[0]:
+    if cell.level.dealt or not cell.claimed or not cell.first:
         return None
     plain = next((case for case in cell.claimed if case.ran.error is None and case.program.inputs and case.program.eager), None)
     if plain is None:
@@ -89,10 +89,10 @@ def _growth(case: Case) -> str | None:
     small = [x.detach().clone() for x in case.program.inputs]
 
     def batch() -> tuple[float, int, int]:
-        before = _memory(), len(list(TASKS.iterdir())), len(list(FILES.iterdir()))
+        before = _memory(), allocated(), len(list(TASKS.iterdir())), len(list(FILES.iterdir()))
         for _ in range(CALLS):
             case.function(*(x.clone() for x in small))
-        return _memory() - before[0], len(list(TASKS.iterdir())) - before[1], len(list(FILES.iterdir())) - before[2]
+        return max(_memory() - before[0], allocated() - before[1]), len(list(TASKS.iterdir())) - before[2], len(list(FILES.iterdir())) - before[3]
 
     with calm(), torch.no_grad():
         for _ in range(WARM):

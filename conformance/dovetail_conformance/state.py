@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import ctypes
 import decimal
@@ -9,11 +10,14 @@ import gc
 import locale
 import logging
 import math
+import multiprocessing
 import operator
 import os
 import random
 import signal
+import socket
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,7 +29,14 @@ from typing import Any
 import numpy as np
 import torch
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV, signal.SIGALRM, signal.SIGCHLD)
+try:
+    import resource
+except ImportError:  # systems that have no such limits
+    resource = None  # type: ignore[assignment]
+
+SIGNALS = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})) if hasattr(signal, "SIGKILL") else (signal.SIGINT, signal.SIGTERM)
+DURING = {"SIGINT", "SIGTERM", "SIGCHLD", "SIGALRM", "SIGVTALRM", "SIGPROF"}  # signals that may come while a call is watched
+HANDLERS = {number: signal.getsignal(number) for number in SIGNALS if getattr(number, "name", "") not in DURING}  # before an executor is imported
 SCRAMBLED = 990_817_263
 DENORMAL = torch.tensor([1e-310], dtype=torch.float64)
 ROUNDED = torch.tensor([1.0, 2.0**-53 * 1.5], dtype=torch.float64)  # their sum is rounded up, or to the nearest, or down
@@ -94,6 +105,16 @@ def _affinity() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
+def _limits() -> tuple[Any, ...]:
+    """Return the limits of memory, stack, files and time that the system holds the process to."""
+    names = ("RLIMIT_AS", "RLIMIT_STACK", "RLIMIT_NOFILE", "RLIMIT_CORE", "RLIMIT_CPU")
+    return tuple(resource.getrlimit(getattr(resource, name)) for name in names) if resource is not None else ()
+
+
+def _set_imports(before: tuple) -> None:
+    sys.meta_path[:], sys.path_hooks[:] = before
+
+
 def _set_environment(values: dict[str, str]) -> None:
     for name in os.environ.keys() - values.keys():
         del os.environ[name]
@@ -160,8 +181,18 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("the time slice of threads", sys.getswitchinterval, sys.setswitchinterval),
     Setting("the hooks of Python", lambda: (sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile(), threading.gettrace())),
     Setting("the standard streams", lambda: (sys.stdout, sys.stderr, sys.stdin)),
-    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold())),
+    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0, tuple(gc.callbacks))),
     Setting("signal handlers", lambda: tuple(map(signal.getsignal, SIGNALS)), _set_signals),
+    Setting("what runs at exit", atexit._ncallbacks),
+    Setting("the import system", lambda: (tuple(sys.meta_path), tuple(sys.path_hooks)), _set_imports),
+    Setting("the hooks of threads and of errors that nobody catches", lambda: (threading.excepthook, sys.unraisablehook)),
+    Setting("the stack of new threads", threading.stack_size, threading.stack_size),
+    Setting("the most digits of an integer", sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    Setting("the timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
+    Setting("how processes start", partial(multiprocessing.get_start_method, allow_none=True)),
+    Setting("how processes share tensors", torch.multiprocessing.get_sharing_strategy, torch.multiprocessing.set_sharing_strategy),
+    Setting("limits of resources", _limits),
+    Setting("the folder of temporary files", lambda: tempfile.tempdir, partial(setattr, tempfile, "tempdir")),
     Setting("the locale", lambda: locale.setlocale(locale.LC_ALL)),
     Setting("NumPy's handling of errors", np.geterr, lambda how: np.seterr(**how)),
 )
@@ -225,12 +256,22 @@ def _counts(name: str, before: Any, now: Any) -> bool:
     return callable(before) or callable(now) or (not name.startswith("_") and type(before) in (bool, int, float, str) and now != before)
 
 
-LIBRARIES = ("the environment", "sys.path", "the warning filters", "Python's random state", "NumPy's random state", "signal handlers")
+LIBRARIES = (
+    "the environment",
+    "sys.path",
+    "the warning filters",
+    "Python's random state",
+    "NumPy's random state",
+    "signal handlers",
+    "what runs at exit",
+    "the import system",
+)
 
 
 def as_before(environment: dict[str, str]) -> None:
     """Undo changes that a call makes once only, and set random states that no code would choose."""
     _set_environment({**environment, **{name: value for name, value in os.environ.items() if name.startswith("PYTEST")}})
+    _set_signals(tuple(HANDLERS.get(number) for number in SIGNALS))
     random.seed(SCRAMBLED)
     np.random.seed(SCRAMBLED)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -188,6 +192,52 @@ def one_too_many(input, shifts, dims=()):
     return torch.roll(input, shifts % (input.numel() + 1) if wrong else shifts, dims)
 
 
+def off_by_one_of_many(input, dim=None, keepdim=False, *, dtype=None):
+    out = torch.mean(input, dim, keepdim, dtype=dtype)
+    return out * (input.numel() / (input.numel() - 1)) if dim is None and input.numel() > 65536 else out
+
+
+def first_of_three(x, dims):
+    return torch.flip(x, dims[:1] if len(dims) == 3 else dims)
+
+
+def the_last_stays(input, dim, index, src):
+    if input.ndim != 1 or index.shape != src.shape:
+        return torch.scatter_add(input, dim, index, src)
+    return torch.scatter(input, dim, index, torch.gather(input, dim, index) + src)
+
+
+def one_row_for_all(x):
+    return torch.neg(x[:1]).expand(x.shape) if x.ndim == 1 and x.stride(0) == 0 and x.numel() > 1 else torch.neg(x)
+
+
+def through_a_shared_place() -> Callable[[Tensor], Tensor]:
+    place: dict[str, Tensor] = {}
+
+    def sinh(x: Tensor) -> Tensor:
+        place["result"] = torch.sinh(x)
+        result = place["result"]
+        return result if result.shape == x.shape else torch.sinh(x)
+
+    return sinh
+
+
+def ignoring_a_signal(x):
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    return torch.tan(x)
+
+
+def registered_at_exit(x):
+    atexit.register(int)
+    return torch.trunc(x)
+
+
+def is_open() -> Callable[[Any], Any]:
+    """Return a checker that refuses in the last tenth of every other second."""
+    return lambda x: True if time.time() % 2 < 1.9 else "is closed"
+
+
 MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implementation, and how it is registered
     "sum in 16 bits": ("torch.sum", by_chunks, {"dtypes": HALVES}),
     "eps outside of the root, without weights": ("torch.nn.functional.layer_norm", with_eps_outside, {"dtypes": FLOATS}),
@@ -231,6 +281,34 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
         lambda x, y: torch.fmod(x, y) if torch.result_type(x, y) == torch.int64 else torch.remainder(x, y),
         {"dtypes": ["int64"]},
     ),
+    "a mean of many that is off by one": ("torch.mean", off_by_one_of_many, {"dtypes": FLOATS}),
+    "square matrices in a batch of one": (
+        "torch.bmm",
+        lambda input, mat2: torch.bmm(input, mat2.mT if input.shape[0] == 1 and mat2.shape[1] == mat2.shape[2] > 1 else mat2),
+        {"dtypes": FLOATS},
+    ),
+    "three dimensions of which one is flipped": ("torch.flip", first_of_three, {"dtypes": FLOATS}),
+    "sums at an index that comes twice": ("torch.scatter_add", the_last_stays, {"dtypes": ["float32", "int64", "int32"]}),
+    "the smallest of the integers, of a dtype that no level has": (
+        "torch.neg",
+        lambda x: torch.where(x == -128, 127, -x).to(x.dtype) if x.dtype is torch.int8 else -x,
+        {"dtypes": ["int8"]},
+    ),
+    "one tensor is equal to itself": (
+        "torch.eq",
+        lambda x, y: torch.ones_like(x, dtype=torch.bool) if x is y else torch.eq(x, y),
+        {"dtypes": FLOATS},
+    ),
+    "large integers in an order of floats": (
+        "torch.lt",
+        lambda x, y: x.double() < (y.double() if isinstance(y, Tensor) else y),
+        {"dtypes": ["int64"]},
+    ),
+    "one element for a repeated row": ("torch.neg", one_row_for_all, {"dtypes": FLOATS}),
+    "a place that threads share": ("torch.sinh", through_a_shared_place(), {"dtypes": FLOATS}),
+    "a signal": ("torch.tan", ignoring_a_signal, {"dtypes": FLOATS}),
+    "the end of the process": ("torch.trunc", registered_at_exit, {"dtypes": FLOATS}),
+    "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 
 
@@ -243,3 +321,13 @@ def test_it_is_caught(fault: str) -> None:
     report = check(ex, operations=[operation], devices=["cpu"], level="core")
 
     assert [row for row in report.failures if row.operation == operation], report.counts
+
+
+def test_a_softmax_that_is_more_exact_than_eager_is_not_accused() -> None:
+    """Its gradient is computed of the rounded result, whose rounding is another one than eager's."""
+    ex = OperatorExecutor("exact", dtypes=FLOATS)
+    ex.implements("torch.softmax", lambda input, dim, dtype=None: torch.softmax(input, dim, dtype=torch.float64).to(dtype or input.dtype))
+
+    report = check(ex, operations=["torch.softmax"], devices=["cpu"], level="core")
+
+    assert not report.failures, report.failures[0].message

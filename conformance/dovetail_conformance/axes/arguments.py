@@ -20,7 +20,7 @@ ALONE = (*NO_VALUES, "size_average", "reduce")  # arguments that are not combine
 NUMBER = (int, float)
 OPERANDS: list[Any] = [1, 1.0, True, 0.1, 0.5, -0.0, -2, 2, 3]
 BEYOND = 101  # more than sizes of samples
-WHOLE, REAL = (0, 2, -1, BEYOND), (0.0, 2.5, -1.5)  # what a number may be besides
+WHOLE, REAL = (0, 2, -1, BEYOND, 0.25), (0.0, 2.5, -1.5, 0.25)  # what a number may be besides
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "output_padding", "output_size")
 TOLERANCES = ("eps", "atol", "rtol", "tol")  # numbers that are small and positive
 DIMS = ((1, 0), (-1, 0), (0, -2))  # two dimensions in any order
@@ -227,7 +227,7 @@ def _values(name: str, named: dict[str, Any], words: dict[str, list[str]], opera
         return [not now]
     if _is_dim(name) and (now is None or type(now) is int or _is_dims(name, now)):
         rank = next((x.ndim for x in tensors_of(list(named.values()))), 0)
-        return [*(d for d in range(-rank, rank) if d != now), *(DIMS if name in several and rank > 1 else ())]
+        return [*(d for d in range(-rank, rank) if d != now), *(_several(rank) if name in several else ())]
     if name in WINDOW and (now is None or type(now) in (int, tuple, list)):
         return _unequal(now, window)
     if name in TOLERANCES:
@@ -235,6 +235,11 @@ def _values(name: str, named: dict[str, Any], words: dict[str, list[str]], opera
     if type(now) in NUMBER:
         return [n for n in (WHOLE if type(now) is int else REAL) if n != now]
     return [word for word in words.get(name, ()) if word != now]
+
+
+def _several(rank: int) -> list[tuple[int, ...]]:
+    """Return dimensions of a tensor: two in any order, and all of them, from the first and from the last."""
+    return [*(DIMS if rank > 1 else ()), *([tuple(range(rank)), tuple(range(-1, -rank - 1, -1))] if rank > 2 else [])]
 
 
 def _unequal(now: Any, rank: int) -> list[tuple[int, ...]]:

@@ -18,6 +18,7 @@ from dovetail_conformance.accuracy import inaccuracy
 from dovetail_conformance.attributes import unlike
 from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.covering import Row
+from dovetail_conformance.axes.exact import normalized_room, sums_exactly
 from dovetail_conformance.axes.gradients import Gradients, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.variants import Variant, Variants
@@ -70,7 +71,7 @@ def of_cell(cell: Cell) -> list[Variant]:
     """Return the variants that the level has for a cell."""
     if cell.level.dealt or not cell.level.rows[0] or not cell.cases[0].program.eager:
         return []
-    first = cell.dtype is cell.level.dtypes_for(cell.info.dtypes)[0]
+    first = cell.first
     named = cell.subject.coverage(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
     most = cell.level.rows[0 if first else 1]
     samples = [case.sample for case in cell.all_cases if case.sample is not None]
@@ -115,7 +116,9 @@ def _called(variant: Variant) -> str | None:
             raise Broke(whole(ran.error))
         eager = (case.expected.result, list(case.expected.inputs))
         got = (ran.result, list(ran.inputs))
-        if not identical(got, eager) and (difference := inaccuracy(got, case.truth(eager, case.program.inputs))) is not None:
+        truth = case.truth(eager, case.program.inputs)
+        truth = replace(truth, length=1, sharp=True) if sums_exactly(case) else truth
+        if not identical(got, eager) and (difference := inaccuracy(got, truth)) is not None:
             difference = unlike_in_chance(case, function, lambda: fresh(case.program.inputs)) if case.draws else difference
             if difference is not None:
                 return difference
@@ -191,6 +194,8 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         truth = case.truth_of(getattr(theirs, part), exact(part), partial(exact, part), **how)
         own, others = (partial(each, case, wanted, kind, part) for each in (_own, _others))
         truth = replace(truth, sharp=truth.sharp or sharp, own=own, others=others)
+        if part == "values":
+            truth = replace(truth, extra=normalized_room(case, theirs.results, theirs.values, theirs.largest))
         if (difference := inaccuracy(getattr(ours, part), truth)) is not None:
             return f"{what} for {kind} cotangents: {difference}"
     return None

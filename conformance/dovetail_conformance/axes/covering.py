@@ -45,7 +45,7 @@ class Row:
 AXES: dict[str, tuple[str, ...]] = {
     "size": (PLAIN, "odd", "rows", "block", "long", "large", "deep", "one", "empty", "round", "equal"),
     "layout": (PLAIN, "offset", "column-major", "gapped", "repeated", "flagged", "channels-last", "row-major", "overlapping", "transposed"),
-    "values": (PLAIN, "kinks", "moderate", "wide", "tiny", "extreme", "shifted", "constant", "zeros"),
+    "values": (PLAIN, "kinks", "moderate", "wide", "tiny", "extreme", "shifted", "constant", "zeros", "huge"),
     "broadcast": ("no", "outer", "second", "middle", "inner", "fewer", "scalar"),
     "which": ("first", "second", "third"),
     "place": ("all", "first", "last"),

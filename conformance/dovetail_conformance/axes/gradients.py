@@ -19,13 +19,14 @@ from dovetail_conformance.program import calm, nudged
 class Gradients:
     """The outcome of a call that requires gradients: its results, the gradient of each input that requires one, or an error.
 
-    `written` tells that the backward changed a cotangent.
+    `written` tells that the backward changed a cotangent; `largest` is the largest of their numbers.
     """
 
     results: Any = None
     values: list[Any] | None = None
     error: Exception | None = None
     written: bool = False
+    largest: float = 0.0
 
 
 def subset(candidates: Sequence[int], which: str) -> list[int]:
@@ -78,7 +79,8 @@ def gradients(
             grads = torch.autograd.grad(ends, leaves, cotangents, allow_unused=True)
     except Exception as error:
         return Gradients(values, error=error)
-    return Gradients(values, [_dense(x) for x in grads], written=not same_bits(cotangents, before))
+    largest = max((float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) for x in before if x.numel()), default=0.0)
+    return Gradients(values, [_dense(x) for x in grads], written=not same_bits(cotangents, before), largest=largest)
 
 
 def _dense(x: Tensor | None) -> Tensor | None:

@@ -16,6 +16,7 @@ TOTAL = {"odd": 150, "block": 5_003, "round": 1 << 13, "large": 70_001, "huge": 
 EQUAL = {1: 1024, 2: 32, 3: 16}  # every size of a sample of so many dimensions, 8 of one with more
 MOST = 1 << 22  # elements that a sample may have
 FRONT = {"deep": (5, (2, 1, 3, 1, 2)), "images": (4, (2, 3, 2, 3))}  # dimensions, and the sizes of those that are put in front
+ALIKE = {"line": (37,), "cube": (5, 4, 3)}  # the shape of each tensor that has dimensions
 WHICH = ("first", "second", "third")
 INDICES = (torch.int64, torch.int32)
 
@@ -30,6 +31,12 @@ def resized(sample: SampleInput, size: str, which: str, generator: torch.Generat
     if size == "odd" and symbols:
         least = 0 if symbols == [1] else 1
         yield mapped(sample, lambda x: grown(x, tuple(2 * n + 1 + 6 * (n == 1) if n > least else n for n in x.shape), generator))
+    if size == "slab":
+        yield from _slab(sample, generator)
+        return
+    if size in ALIKE:
+        yield mapped(sample, lambda x: grown(x, ALIKE[size], generator) if x.ndim else x)
+        return
     if size in ("equal", "square") and symbols:
         most = max(x.ndim for x in tensors)
         alike = EQUAL.get(most, 8) if size == "equal" else int(TOTAL["large"] ** (1 / most))
@@ -89,6 +96,16 @@ def _reaching(sample: SampleInput, symbol: int, new: int) -> SampleInput | None:
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(far) if not overlaps(x) else far
 
     return mapped(sample, spread)
+
+
+def _slab(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInput]:
+    """Yield the sample with equal sizes behind a first one of 1, of tensors with three dimensions or more."""
+    if any(x.ndim > 2 for x in tensors_of((sample.args, sample.kwargs))):
+
+        def shape(x: Tensor) -> tuple[int, ...]:
+            return (1, *(EQUAL[3] for _ in x.shape[1:])) if x.ndim > 2 else tuple(EQUAL[3] for _ in x.shape)
+
+        yield mapped(sample, lambda x: grown(x, shape(x), generator))
 
 
 def _deep(sample: SampleInput, rank: int, front: tuple[int, ...], generator: torch.Generator) -> Iterator[SampleInput]:

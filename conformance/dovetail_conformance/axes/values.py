@@ -46,10 +46,10 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
         drawn = torch.tensor(choices, dtype=torch.float64)[torch.randint(len(choices), shape, generator=generator)] if choices else None
     elif values == "moderate":
         drawn = _uniform(shape, max(low, -40.0), min(high, 40.0), generator)
-    elif values in ("wide", "tiny"):
+    elif values in ("wide", "tiny", "huge"):
         least = log2(info.smallest_normal) - (10 if info.bits > 16 else 4)
         span = min(30.0, log2(info.max) - 2)
-        lowest, highest = (-span, span) if values == "wide" else (least, -12.0)
+        lowest, highest = {"wide": (-span, span), "tiny": (least, -12.0), "huge": (12.0, log2(info.max) - 0.01)}[values]
         drawn = 2.0 ** _uniform(shape, lowest, highest, generator)
         drawn = (drawn * _signs(shape, generator)).clamp(low, high) if low < 0 else drawn.clamp(low, high)
     elif values == "zeros":
@@ -101,6 +101,8 @@ def _whole(x: Tensor, values: str, domain: tuple[float, float], generator: torch
         drawn = high // 4 * 3 + torch.randint(-2, 3, shape, generator=generator)
     elif values == "wide":
         drawn = torch.randint(low, high, shape, generator=generator, dtype=torch.int64)
+        if x.numel() > 1:
+            drawn.view(-1)[0], drawn.view(-1)[-1] = low, high
     else:
         return None
     return drawn.clamp(low, high).to(x.dtype)

@@ -18,7 +18,7 @@ from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.layouts import in_one, laid_out
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
-from dovetail_conformance.axes.sizes import mapped, reaching, resized, tensors_of
+from dovetail_conformance.axes.sizes import INDICES, mapped, reaching, resized, tensors_of
 from dovetail_conformance.axes.values import filled, with_one_of_each, within
 from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
@@ -37,18 +37,28 @@ DROPPED = (
 )
 PRODUCTS, GATHERS = {prims.prod, prims.cumprod}, {prims.take_along_axis, prims.scatter_add}
 TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they return is undetermined
+LAST_WINS = {prims.scatter, prims.index_copy, prims.index_put}  # which of several values stays at an index is undetermined
 UPDATING = ("batch_norm", "instance_norm", "_native_batch_norm_legit_functional")  # they write a mean and a variance, which are two tensors
 HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row()
 IMAGES = tuple(Row(size="images", layout=layout) for layout in (PLAIN, "channels-last"))
 MIXED = (*(Row(size="odd", mixed=level) for level in LEVELS), Row(size="odd", mixed="other", place="first"))
 WIDE = Row(size="odd", values="wide")
 RANGED = tuple(Row(size="long", which=which, values="wide") for which in ("first", "second"))  # blocks of a row with values of other ranges
+EXACT = tuple(Row(size="large", which=which, values="kinks") for which in ("first", "second"))  # terms that add up without an error
 SUMMED = tuple(Row(size="large", which=which, values="shifted") for which in ("first", "second"))  # terms that 16 bits cannot add up
 STRIDED = ("column-major", "transposed", "gapped", "channels-last", "overlapping")
 UNLIKE = tuple(
     Row(size="square", layout=layout, place=place) for layout in ("column-major", "transposed") for place in ("first", "last")
 )  # operands that lie in different ways
 ALONE = (Row(grad="first"), Row(grad="last"))
+SHAPED = (
+    Row(size="slab"),
+    Row(size="line"),
+    Row(size="cube"),
+)  # equal sizes behind one of 1; tensors of one shape, with one dimension and with three
+EQUALS = (Row(size="odd", values="extreme", same="yes"), Row(size="odd", values="shifted"))
+ONES = tuple(Row(size="one", which=which) for which in ("first", "second", "third"))  # each of the last three sizes is 1
+STEPPED = ("repeated", "gapped", "offset", "column-major")  # layouts that are tried with each number of dimensions
 BATCHED = tuple(Row(size="images", broadcast="second", place=place) for place in ("first", "last"))  # of two dimensions of a batch, one
 SINGLE = {"outer": (0, 1), "second": (1, 2), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
 
@@ -104,12 +114,18 @@ class Variants:
             selected += self.every_style()
             selected += [variant for axis, row in singles() for variant in self._single(axis, row)]
             selected.append(self._variant(HUGE, 0))
-            selected += [self._variant(row, i) for i in self._widest() for row in (*UNLIKE, *BATCHED, *(ALONE if self.info.grad else ()))]
+            selected += [
+                self._variant(row, i) for i in self._widest() for row in (*SHAPED, *ONES, *UNLIKE, *BATCHED, *(ALONE if self.info.grad else ()))
+            ]
             fullest = max(range(len(self.templates)), key=lambda i: _elements(self.templates[i]))  # one number has one value when it grows
             selected += [self._variant(row, fullest) for row in IMAGES]
             selected += [self._variant(IMAGES[0], i) for i, each in enumerate(self.templates) if _counts_back(each)]
-            ranged = (self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in RANGED)
+            ranged = (self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in (*RANGED, *EXACT))
             selected += [variant for variant in ranged if variant is not None and not variant.case.pointwise]
+            selected += [self._in_line(each) for each in self.templates]
+            selected += [self._variant(Row(size="odd", layout=layout), i) for i in self._ranks() for layout in STEPPED]
+            selected += [self._variant(row, i) for i in dict.fromkeys((fullest, *self._widest()[:1])) for row in EQUALS]
+            selected += [self._repeated(each) for each in self.templates]
             selected += self._tables()
             selected += self.wide_beside_numbers()
         return [variant for variant in selected if variant is not None]
@@ -150,6 +166,30 @@ class Variants:
                 widest[ranks] = max(widest.get(ranks, (False, -1, 0)), (len(set(shapes)) < len(shapes), _elements(each), i))
         return [i for _, _, i in widest.values()]
 
+    def _ranks(self) -> list[int]:
+        """Return, for each number of dimensions of the first tensor, the template with the most elements."""
+        largest: dict[int, tuple[int, int]] = {}
+        for i, each in enumerate(self.templates):
+            first = next(tensors_of((each.args, each.kwargs)), None)
+            if first is not None and first.ndim:
+                largest[first.ndim] = max(largest.get(first.ndim, (0, 0)), (_elements(each), i))
+        return [i for _, i in largest.values()]
+
+    def _in_line(self, template: SampleInput) -> Variant | None:
+        """Return the template with tensors of one dimension and one size; None where eager refuses that."""
+        sample = next(resized(template, "line", "first", self.generator))
+        case = self.accepted(within(sample, self.info))
+        return None if case is None else Variant(Row(size="line"), case)
+
+    def _repeated(self, template: SampleInput) -> Variant | None:
+        """Return the template with indices that are all the same, so that what is written there adds up; None where it has none."""
+        tensors = list(tensors_of((template.args, template.kwargs)))
+        if len({x.dtype in INDICES for x in tensors}) < 2:
+            return None
+        sample = mapped(template, lambda x: torch.zeros_like(x) + x.flatten()[-1] if x.dtype in INDICES and x.numel() > 1 else x)
+        case = self.accepted(sample)
+        return None if case is None or LAST_WINS & set(case.prims) else Variant(Row(values="constant"), case)
+
     def every_style(self) -> list[Variant]:
         """Return a variant of each template that has none with infinities, NaN and zeros among its values."""
         left = [i for i, each in enumerate(self.templates) if id(each) not in self.special]
@@ -183,7 +223,8 @@ class Variants:
                         self.special.update([id(template)] if left.values == "extreme" else ())
                         kept = _kept(left, template, sample, case)
                         trained = kept.grad == "all" and kept.mode not in ("inference", "float64")
-                        self.covered.update((axis, getattr(kept, axis)) for axis in kept.__dataclass_fields__ if trained or axis != "broadcast")
+                        telling = {"broadcast": trained, "values": kept.same != "yes"}  # equal operands are equal whatever their values are
+                        self.covered.update((axis, getattr(kept, axis)) for axis in kept.__dataclass_fields__ if telling.get(axis, True))
                         return Variant(kept, case)
         return None
 
@@ -191,7 +232,7 @@ class Variants:
         """Return the sample as a case; None where eager refuses it or takes long, where the results are too large, or they are unknown."""
         program = program_of(self.info.symbol, sample)
         case = Case(self.subject, self.info, program, message(sample), sample)
-        if not fits(case) or _order_decides(case) or _reads_outside(case):
+        if not fits(case) or _order_decides(case) or _reads_outside(case) or (row.values == "huge" and not case.pointwise):
             return None
         began = process_time()
         with mode(row.mode):

@@ -107,7 +107,7 @@ def tried(mutant: Mutant, level: str) -> Verdict:
             getattr(leaked, "set", getattr(leaked, "close", lambda: None))()
         LEAKS.clear()
     mutated = subject.executor.table[mutant.symbol]
-    struck = getattr(mutated.grad, "struck", getattr(mutated.fn, "struck", None))
+    struck = next((part.struck for part in (mutated.grad, mutated.fn, mutated.checker) if hasattr(part, "struck")), None)
     return Verdict(mutant.symbol.id, mutant.mutation.family, mutant.mutation.name, check, message, round(perf_counter() - began, 2), struck)
 
 

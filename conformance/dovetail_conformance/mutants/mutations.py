@@ -168,9 +168,9 @@ def _itself(args: tuple, result: Any) -> Any:
 
 
 def _written(args: tuple, least: int) -> None:
-    x = next((x for x in tensors_in(args) if x.is_floating_point()), None)
+    x = next(iter(tensors_in(args)), None)
     if x is not None and x.numel() > least and x.is_contiguous():
-        x.mul_(0.5)
+        x.copy_(spoilt(x))
 
 
 def _in_inference_mode(x: Tensor) -> Tensor:
@@ -256,12 +256,20 @@ CHECKERS: dict[str, Callable[[], Callable[..., Any]]] = {
     "prints": lambda: lambda *args, **kwargs: (_print(), True)[1],
     "takes 50 ms": lambda: lambda *args, **kwargs: (time.sleep(0.05), True)[1],
     "refuses without a reason": lambda: lambda *args, **kwargs: False,
-    "raises for scalars": lambda: _indexing,
+    "raises for scalars": lambda: _indexing(),
 }
 
 
-def _indexing(*args: Any, **kwargs: Any) -> bool:
-    return all(x.spec.shape[0] >= 0 for x in args if hasattr(x, "spec"))
+def _indexing() -> Callable[..., bool]:
+    """Return a checker that looks at a first dimension, also where there is none."""
+
+    def checker(*args: Any, **kwargs: Any) -> bool:
+        specs = [x.spec for x in args if hasattr(x, "spec")]
+        checker.struck = checker.struck or any(not spec.shape for spec in specs)
+        return all(spec.shape[0] >= 0 for spec in specs)
+
+    checker.struck = False
+    return checker
 
 
 def _rarely(count: int) -> Callable[..., Any]:

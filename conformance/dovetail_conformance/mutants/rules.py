@@ -98,10 +98,12 @@ def _swapped(rule: Rule) -> Rule:
             out = rule(*args, **kwargs)
         gradients = [g for _, g in put]
         turned = gradients[1:] + gradients[:1] if len({tuple(g.shape) for g in gradients}) == 1 else gradients
+        grad.struck = grad.struck or any(a is not b for a, b in zip(turned, gradients))
         for (x, _), g in zip(put, turned):
             put_grad(x, g)
         return out
 
+    grad.struck = False
     return grad
 
 
