@@ -17,9 +17,10 @@ from torch import Tensor
 
 from dovetail.extend.advanced import torch_internals
 
-BUDGET = 0.008  # seconds of rounds that count, after the first few
+BUDGET = 0.005  # seconds of rounds that count, after the first few
 PATIENCE = 0.06  # seconds of rounds, counted or not
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 60
+CLEAR_ROUNDS, CLEAR, NEARLY_ALL = 8, 1.1, 0.9  # a race ends early where each way is so many times as fast or slow as PyTorch, in nearly all rounds
 SAMPLE = 30e-6  # seconds that a sample takes at least; shorter calls are repeated
 MOST_REPEATS = 20
 LONGEST_WAIT = 0.03  # of a round that counts
@@ -58,6 +59,8 @@ def race(ways: dict[str, Callable[[], Tensor]], waited: Callable[[], float] | No
             tried += 1
             if waited() - before <= LONGEST_WAIT * (perf_counter() - start):
                 rounds.append(times)
+                if _is_clear(rounds):
+                    break
     if len(rounds) < FEWEST_ROUNDS:
         return Row({}, {}, lost, f"other processes disturbed {tried - len(rounds)} of {tried} rounds")
     times = {name: round(min(each[name] for each in rounds) * 1e6, 2) for name in running}
@@ -75,6 +78,18 @@ def speed(work: int, way: Callable[[], Tensor]) -> float:
 def _goes_on(counted: int, seconds: float) -> bool:
     """Return whether to run another round: few rounds count so far, or they are cheap; a busy machine ends the race early."""
     return seconds < PATIENCE if counted < FEWEST_ROUNDS else counted < MOST_ROUNDS and seconds < BUDGET
+
+
+def _is_clear(rounds: list[dict[str, float]]) -> bool:
+    """Return whether more rounds would not change which ways are faster than PyTorch."""
+    if len(rounds) < CLEAR_ROUNDS:
+        return False
+    usual = min([each[USUAL] for each in rounds])
+    for way in rounds[0].keys() - {USUAL}:
+        best, won = min([each[way] for each in rounds]), sum([each[way] < each[USUAL] for each in rounds]) / len(rounds)
+        if not ((won >= NEARLY_ALL and best * CLEAR <= usual) or (won <= 1 - NEARLY_ALL and best >= usual * CLEAR)):
+            return False
+    return True
 
 
 def seconds_waited() -> float:
