@@ -22,10 +22,11 @@ from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.decisions.graph import Graph
-from dovetail.frontend.environment import Acquired, compiling
+from dovetail.frontend.environment import Acquired
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.shards import Layout, distributing, local_parts
 from dovetail.trace import Offer, Trace, requires_grad
+from dovetail.trace.collector import without_collector
 
 Call = Callable[[tuple, dict], Any]  # of positional and keyword arguments; returns the result, or a Miss where a guard fails
 Run = Callable[..., Any]  # of the inputs that the prologue unpacked
@@ -120,7 +121,7 @@ def compile_call(
     with compiling_with(executors), distributing(distribution):
         acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes)
         try:
-            with compiling(), autocast_off():
+            with without_collector(), autocast_off():
                 if acquired.trace.relations is not None:
                     executors = SymbolicOrder(executors)
                 switched = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself

@@ -11,8 +11,8 @@ from dovetail.compiler.pipeline import BACKWARD, COMPUTATION, GENERATE, Trained,
 from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autograd.bridge import Bridge
 from dovetail.frontend.autograd.pullback import Pullback
-from dovetail.frontend.environment import compiling
 from dovetail.trace import JointTrace, TensorProxy, Trace, drop_cotangents
+from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.deliver import stages
 from dovetail.trace.passes.grad import registered
 
@@ -54,7 +54,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
         return CountedBackward(run, trial)
 
     def backward_without(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
-        with compilation.settled(), compiling():
+        with compilation.settled(), without_collector():
             present = drop_cotangents(split_off, [split_off.cotangents[i] for i in absent])
             return generate_backward(lower(BACKWARD, present, later))
 
@@ -79,7 +79,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
 def with_history(program: Trace, compilation: Compilation) -> Callable[..., tuple]:
     """Compile a pure program, such as a backward, to a differentiable function."""
     compilation = replace(compilation, written=(), rules=registered, account=None, stage_bytes=None, layouts={})
-    with compilation.settled(), compiling():
+    with compilation.settled(), without_collector():
         joint = differentiate(program, compilation)
         if joint is None:
             return GENERATE(lower(COMPUTATION, program, compilation)[-1])

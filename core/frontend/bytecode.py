@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.errors import DovetailError, InputError, TracedValueError, Unsupported
 from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
 from dovetail.frontend.autograd.traced_autograd import without_graph
-from dovetail.frontend.environment import Acquired, compiling, is_plain, refuse_seeding
+from dovetail.frontend.environment import Acquired, is_plain, refuse_seeding
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
@@ -23,6 +23,7 @@ from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies, know_imported
 from dovetail.torch_internals import torch_function
 from dovetail.trace import Proxy, Trace, recording
+from dovetail.trace.collector import without_collector
 from dovetail.trace.source_location import INTERPRETERS
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder)
     """Interpret `fn`; `recorder` records what it does with tensors."""
     trace, environment = recorder.trace, recorder.environment
     try:
-        with compiling(), refuse_seeding(tracked=True), recording(trace), torch_function():
+        with without_collector(), refuse_seeding(tracked=True), recording(trace), torch_function():
             began = time.perf_counter()
             with recorder.settings.restored():
                 tracker, captured = capture(fn, args, kwargs, recorder)

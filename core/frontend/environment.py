@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import types
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
@@ -289,15 +288,3 @@ def refuse_seeding(*, tracked: bool = False) -> Iterator[None]:
     if (alone or not tracked) and not torch.equal(before, torch.default_generator.get_state()):
         torch.default_generator.set_state(before)
         raise Unsupported("the function seeds or sets torch's generator, which would happen once, while tracing; do it before the call")
-
-
-@contextmanager
-def compiling() -> Iterator[None]:
-    """Turn the garbage collector off: it would walk the growing trace again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -15,7 +15,7 @@ from dovetail.errors import Unsupported, require
 from dovetail.frontend import trees
 from dovetail.frontend.arrays.detection import has_arrays
 from dovetail.frontend.autograd.custom_autograd import custom_backwards
-from dovetail.frontend.environment import AUTOCAST, Acquired, RecordingMode, TorchEnvironment, compiling, is_plain, lift_leaf, refuse_seeding
+from dovetail.frontend.environment import AUTOCAST, Acquired, RecordingMode, TorchEnvironment, is_plain, lift_leaf, refuse_seeding
 from dovetail.frontend.guards.arguments import ArgumentGuards
 from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.prologue import prologue
@@ -36,6 +36,7 @@ from dovetail.langs.torch import (
 from dovetail.prims.sizes import Atom
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, is_proxy, leaves, recording
+from dovetail.trace.collector import without_collector
 
 _SETTINGS = {  # of torch, each with its name in `read`; those without one are guarded in each program
     torch.is_grad_enabled: "",
@@ -60,7 +61,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
     environment = TorchEnvironment(language)
     trace = Trace(language=language, environment=environment)
     inputs = _Inputs(trace, sizes)
-    with compiling(), refuse_seeding(), recording(trace):
+    with without_collector(), refuse_seeding(), recording(trace):
         began = time.perf_counter()
         with inputs.of_module(fn), record_torch_calls(), custom_backwards():
             if sizes is not None and len(arguments) == len(args):

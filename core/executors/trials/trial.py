@@ -26,6 +26,7 @@ from dovetail.executors.trials.budget import Account, TriedLine, following, next
 from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
 from dovetail.executors.trials.reference import generators, is_region, referees, restore
 from dovetail.trace import BoundSymbol, Proxy, Trace, release, to_callable
+from dovetail.trace.collector import without_collector
 
 
 class Trial:
@@ -53,7 +54,7 @@ class Trial:
 
     def run(self, *inputs: Any) -> Any:
         """Run the program; lines whose turn it is also run by the reference.  Raises GradientDisagreement where a grad rule is wrong."""
-        with self.account.settled():
+        with self.account.settled(), without_collector():
             return self._run(inputs)
 
     def _run(self, inputs: tuple) -> Any:

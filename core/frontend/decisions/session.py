@@ -22,7 +22,6 @@ from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has
 from dovetail.frontend.decisions.requests import Request, Requester
 from dovetail.frontend.decisions.segments import Segment, follow_gradients, foreign, guard_key, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, source_key
-from dovetail.frontend.environment import compiling
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
@@ -38,6 +37,7 @@ from dovetail.prims.op import no_recorder
 from dovetail.prims.sizes import Relations
 from dovetail.torch_internals import no_torch_function, set_grad_enabled
 from dovetail.trace import Proxy, TensorProxy, Trace, recording, requires_grad, user_line, user_operation
+from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
 from dovetail.trace.passes.grad import constants_in
 
@@ -90,7 +90,7 @@ class Session(CountingRequester):
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
         self.late = LateSizes(Relations(user_line, user_operation) if sizes is None else sizes.relations)
         try:
-            with compiling(), recording(self.trace), self.recorder.settings.restored():
+            with without_collector(), recording(self.trace), self.recorder.settings.restored():
                 leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
         except Joined:
             if self.only_root:
