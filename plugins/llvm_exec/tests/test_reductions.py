@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from llvm_against_eager import assert_like_eager, assert_same, compiled
+from llvm_against_eager import assert_like_eager, assert_same, compiled, runs_kernels
 from torch.nn import functional as F
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -175,3 +175,13 @@ def test_variances_whose_squares_overflow_are_infinite_and_norms_of_such_rows_ze
     x[3, 5] = torch.finfo(dtype).max * 2.0**-8
     assert_same(compiled(lambda x: x.var(1))(x), x.var(1), scale=100)
     assert_same(compiled(lambda x: F.layer_norm(x, (65,)))(x), F.layer_norm(x, (65,)), scale=100)
+
+
+@pytest.mark.parametrize("shape, dim", [((5000, 3), 0), ((64, 500, 7), 1), ((300, 200, 2), (0, 1))])
+@pytest.mark.parametrize("op", [torch.sum, torch.mean])
+def test_lone_sums_down_a_few_columns_are_left_to_others(op, shape, dim):
+    x = torch.randn(shape)
+    alone, fused, short = (compiled(fn) for fn in (lambda x: op(x, dim), lambda x: op(x * x, dim), lambda x: op(x[:4], 0)))
+    for ours, fn in ((alone, lambda x: op(x, dim)), (fused, lambda x: op(x * x, dim)), (short, lambda x: op(x[:4], 0))):
+        assert_same(ours(x), fn(x), scale=200)
+    assert [runs_kernels(ours) for ours in (alone, fused, short)] == [False, True, True]
