@@ -19,19 +19,20 @@ _IGNORED = {"pin_memory": (False, None), "layout": (torch.strided, None), "memor
 _PREFIXES = {"special_": torch.special, "linalg_": torch.linalg, "fft_": torch.fft}
 
 
-def torch_call(op: OpOverload) -> Callable:
-    """Return a function of the arguments of `op` that calls a torch operation where one fits, else `op`."""
+def torch_call(op: OpOverload, otherwise: Callable | None = None) -> Callable:
+    """Return a function of the arguments of `op` that calls a torch operation where one fits, else `otherwise`, which is `op` by default."""
+    otherwise = op if otherwise is None else otherwise
     if (row := ROWS.get(op.name().removesuffix(".default"))) is not None:
         return row
     symbol = _operation(op)
     if symbol is None:
-        return op
+        return otherwise
     names, parameters = [a.name for a in op._schema.arguments if not a.kwarg_only], list(inspect.signature(symbol.meta).parameters)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         kwargs = {k: v for k, v in kwargs.items() if v not in _IGNORED.get(k, ())}
         fits = names[1 : len(args)] == parameters[1 : len(args)] and set(kwargs) <= set(parameters)
-        return symbol(*args, **kwargs) if fits else op(*args, **kwargs)
+        return symbol(*args, **kwargs) if fits else otherwise(*args, **kwargs)
 
     return call
 
@@ -102,6 +103,7 @@ ROWS: dict[str, Callable] = {  # overload -> its torch operation, where names or
     "aten::split.Tensor": lambda x, size, dim=0: x.split(size, dim),
     "aten::split_with_sizes": lambda x, sizes, dim=0: x.split(sizes, dim),
     "aten::alias": lambda x: x.expand(x.shape),
+    "aten::lift_fresh": lambda x: x,
     "aten::lift_fresh_copy": lambda x: x.clone(),
     **dict.fromkeys(("aten::arange", "aten::arange.start", "aten::arange.start_step"), _plain(torch.arange)),
     "aten::where.self": lambda condition, a, b: torch.where(condition, a, b),
@@ -109,6 +111,7 @@ ROWS: dict[str, Callable] = {  # overload -> its torch operation, where names or
     "aten::slice.Tensor": _slice,
     "aten::index.Tensor": _index,
     "aten::_to_copy": _to_copy,
+    "aten::copy_": lambda x, source, non_blocking=False: x.copy_(source),
     "aten::copy": lambda x, source, non_blocking=False: source.expand(x.shape).to(x.dtype, copy=True),
     "aten::_softmax": _softmax(torch.softmax),
     "aten::_log_softmax": _softmax(torch.log_softmax),

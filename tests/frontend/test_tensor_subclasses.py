@@ -33,6 +33,12 @@ def assert_same(actual, expected):
         assert actual == expected
 
 
+def set_first(x):
+    x[0] = 1.0
+    x[:, 1] = x[:, 2] * 3
+    return x
+
+
 PROGRAMS = {
     "arithmetic": lambda x, y: ((x + y) * 2, 1 - x, x**2 / 3, -x, abs(x)),
     "with a plain tensor": lambda x, y: (x + y.left, y.left * x, torch.ones(4) + x),
@@ -43,6 +49,8 @@ PROGRAMS = {
     "choices": lambda x, y: (torch.where(x > 0, x, y), x.masked_fill(x > 0, 0.0), torch.zeros_like(x)),
     "what it says of itself": lambda x, y: (x.shape, x.dtype, x.device, x.dim(), x.numel(), x.requires_grad, x.is_contiguous(), x.grad),
     "shapes that change in place": lambda x, y: ((x + 0).unsqueeze_(0) * 2, (y + 0).t_(), F.linear(x[0], y), F.linear(x.left[0], y)),
+    "writes": lambda x, y: (x.clone().copy_(y), y.clone().fill_(2.0), set_first(x.clone()), x.clone().zero_()),
+    "a parameter of the program": lambda x, y: torch.nn.Parameter(x, requires_grad=False) * 2,
     "its parts": lambda x, y: (x.left * x.right, x.note + "!", isinstance(x, Pair), type(x) is Pair, x is y),
     "one of the program": lambda x, y: Pair(x.left * 2, y.right + 1, "new").sin(),
     "one that comes back": lambda x, y: (x, [y, x + 0]),
@@ -185,3 +193,24 @@ Converting.__torch_function__ = vars(torch.Tensor)["__torch_function__"]  # torc
 def test_results_that_torch_would_make_instances_of_the_class_are_refused():
     with pytest.raises(Unsupported, match=r"which makes a Converting of each result"):
         dovetail.jit(lambda x: x + 1)(Converting(torch.ones(2), torch.ones(2)))
+
+
+ATEN = torch.ops.aten
+OVERLOADS = {
+    "that fit an operation": lambda x: ATEN.add.Tensor(x, x, alpha=2) + ATEN.mm.default(x, ATEN.t.default(x)),
+    "in place": lambda x: ATEN.copy_.default(x * 2, x) + ATEN.mul_.Tensor(x + 1, x),
+    "of no operation": lambda x: (
+        ATEN._adaptive_avg_pool2d.default(x[None], [1, 1]) + ATEN.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0]
+    ),
+    "with arguments of their own": lambda x: ATEN.convolution.default(x[None, None], x[None, None], None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+    "that create tensors": lambda x: x + ATEN.full.default([3, 3], 2.0) + ATEN.arange.default(3) + ATEN.scalar_tensor.default(1.0),
+}
+
+
+@pytest.mark.parametrize("program", OVERLOADS.values(), ids=OVERLOADS)
+def test_overloads_of_aten_are_called(program):
+    compiled = dovetail.jit(program)
+    for _ in range(2):
+        x = torch.randn(3, 3, requires_grad=True)
+        torch.testing.assert_close(compiled(x), program(x))
+        torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x), torch.autograd.grad(program(x).sum(), x))

@@ -127,7 +127,7 @@ def make(world: World, cls: type, args: list[Any], kwargs: dict[str, Any], frame
         instance = world.make_native(cls.__new__, [cls, *args], kwargs, frame)
     else:  # in Python, or around it, as functools.lru_cache
         instance = world.call(new, [cls, *args], kwargs, frame)
-    if not isinstance(instance, cls) or cls is type:
+    if cls not in type(instance).__mro__ or cls is type:  # what a metaclass says of instances does not count
         return instance
     init = world.from_class(type(instance), "__init__")
     if not is_in_python(init):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.aten import torch_call
 from dovetail.frontend.autocast import cast, cast_results
-from dovetail.frontend.environment import TorchEnvironment, constant, lift_leaf
+from dovetail.frontend.environment import RecordingMode, TorchEnvironment, constant, lift_leaf
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.prologue import checks
 from dovetail.frontend.interpreter.handlers import is_handled
@@ -215,7 +216,14 @@ class TrackedEnvironment(TorchEnvironment):
             return _TO_ARRAY[func](self.tracker.recorder.arrays, *args, **kwargs)
         if self.is_value_dependent(func, args, kwargs):
             return self.session.call_outside(func, args, kwargs)
-        return super().call(torch_call(func) if type(func) is OpOverload else func, args, kwargs)
+        if type(func) is OpOverload and "out" not in kwargs:
+            with RecordingMode():
+                return torch_call(func, partial(self._as_it_is, func))(*args, **kwargs)
+        return super().call(func, args, kwargs)
+
+    def _as_it_is(self, func: Callable, *args: Any, **kwargs: Any) -> Any:
+        """Record a call of an overload of ATen that no operation fits."""
+        return super().call(func, args, kwargs)
 
     def is_value_dependent(self, func: Callable, args: Sequence[Any], kwargs: dict) -> bool:
         """Return whether the session runs this call between two segments, since its result depends on values."""

@@ -76,7 +76,7 @@ class Wrappers:
     def construct(self, tracker: Tracker, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Return cls(*args, **kwargs), for the class of a wrapper."""
         new = tracker.call(tracker.load_attr(cls, "__new__"), [cls, *args], kwargs, None)
-        if isinstance(new, cls) and is_in_python(lookup(type(new), "__init__")):
+        if issubclass(type(new), cls) and is_in_python(lookup(type(new), "__init__")):
             tracker.call(MethodType(tracker.from_class(type(new), "__init__"), new), args, kwargs, None)
         return new
 
@@ -231,7 +231,7 @@ class _Dispatching(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Run one operation."""
         stand_ins = self.wrappers.stand_ins
-        inside = tree_map(stand_ins.opened, (args, kwargs or {}))
+        inside = tree_map(self.opened, (args, kwargs or {}))
         if self.differentiates and func._schema.name not in _WITHOUT_GRADIENT:
             _check_gradients(func, inside)
         if torch.Tag.inplace_view in func.tags and is_proxy(inside[0][0]):
@@ -241,6 +241,13 @@ class _Dispatching(TorchDispatchMode):
         arguments = zip(leaves(inside), leaves((args, kwargs)), strict=True) if func._schema.is_mutable else ()
         written = {id(p): x for p, x in arguments}
         return tree_map(lambda x: written[id(x)] if id(x) in written else stand_ins.closed(x), result)
+
+    def opened(self, x: Any) -> Any:
+        """Return what an argument is in the program: a number that C++ has made a tensor becomes one there, too."""
+        if type(x) is torch.Tensor and not x.dim():
+            with torch_function():
+                return self.wrappers.recorder.environment.call(torch.full, ((), x.item()), {"dtype": x.dtype, "device": x.device})
+        return self.wrappers.stand_ins.opened(x)
 
     def _reshaped(self, func: OpOverload, traced: TensorProxy, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Let a stand-in stand for a view of what it stood for, which has its new shape."""
