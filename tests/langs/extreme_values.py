@@ -65,11 +65,13 @@ SQUARE = 1e19  # beyond that squares overflow in float32
 LEFT_OUT: tuple[tuple[str, Callable[[Tensor, Tensor], Any]], ...] = (  # draws that eager's results say nothing of
     # squares that overflow: eager has NaN or 0 by the place of the large element, and float64 in batch_norm and instance_norm
     *((f"F.{name}_norm", lambda x, y: large(x, SQUARE)) for name in ("layer", "group", "batch", "instance")),
-    # infinite weights and biases: eager multiplies them into a scale and a shift, of which NaN comes; ours stand behind the deviation
+    # infinite weights and biases: eager multiplies them into a scale and a shift, and in gradients into sums over the row, of which NaN comes
     *((f"F.{name}_norm(x.reshape", lambda x, y: y.isinf().any() or x.isinf().any()) for name in ("group", "batch")),
+    ("F.layer_norm(x, x.shape[-1:], y", lambda x, y: y.isinf().any()),
     # float64, in which nothing judges what cancels, or products that overflow
     ("_norm(", lambda x, y: x.dtype is torch.float64),
     ("torch.prod(", lambda x, y: x.dtype is torch.float64 and large(x, 1e50)),
+    ("F.cross_entropy(x.reshape(1, -1), y", lambda x, y: x.dtype is torch.float64 and large(y, 1e50)),
     # norms of float16 that lie in their last bits, or overflow: eager's powers overflow, and its gradients are NaN
     ("vector_norm(x, 3", lambda x, y: x.dtype is torch.float16 and bool((x.abs().float().nan_to_num(1.0) - 1).abs().lt(1).any())),
     ("vector_norm(x, -1", lambda x, y: x.dtype is torch.float16 and bool((x.abs().float().nan_to_num(1.0) - 1).abs().lt(1).any())),
