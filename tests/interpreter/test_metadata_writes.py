@@ -52,7 +52,14 @@ def resized_in_another_dtype(x):
     return out
 
 
-PROGRAMS = (transposed, of_a_view, several, held, resized, resized_in_another_dtype)
+def resized_with_elements(x):
+    out, values, places = torch.tensor(0.0), torch.ones(2), torch.zeros(7, dtype=torch.long)
+    torch.sigmoid(x, out=out)
+    torch.sort(x[:, 0] + 0, out=(values, places))
+    return out * 2, out.numel(), values, places, values.stride()
+
+
+PROGRAMS = (resized_with_elements, transposed, of_a_view, several, held, resized, resized_in_another_dtype)
 
 
 @pytest.mark.parametrize("fn", PROGRAMS)
@@ -83,3 +90,14 @@ def test_gradients_flow_through():
 def test_tensors_from_outside_are_refused(fn):
     with pytest.raises(Unsupported, match=r"shape of the tensor itself|cannot be resized"):
         dovetail.jit(fn)(torch.empty(0, 3))
+
+
+def test_the_memory_of_a_view_is_not_resized():
+    def fn(x):
+        base = torch.zeros(6)
+        out = base[:1]
+        torch.add(x, 1, out=out)
+        return base, out
+
+    with pytest.raises(Unsupported, match="cannot be resized"):
+        dovetail.jit(fn)(square()[0])

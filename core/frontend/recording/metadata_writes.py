@@ -17,6 +17,7 @@ import torch
 
 from dovetail.langs.torch import LANGUAGE, REFUSED, not_traced
 from dovetail.trace import BoundSymbol, TensorProxy, tree_map
+from dovetail.trace.aliases import view_bases
 
 _NAMES = ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided")
 CHANGES: dict[Any, str] = {getattr(torch.Tensor, f"{name}_"): name for name in _NAMES}  # method -> the one that returns a view
@@ -40,12 +41,21 @@ def change_metadata(recorder: Any, function: Any, x: Any, *args: Any, **kwargs: 
 
 
 def resize_out(recorder: Any, out: Any, value: TensorProxy) -> bool:
-    """Give an empty tensor that the program created the shape of the result that is written into it; return whether that is done."""
-    if out.spec.numel or not may_redefine(recorder, out):
+    """Give a tensor that the program created the shape of the result that is written into it; return whether that is done.
+
+    One with elements has memory that views may share, which PyTorch would write to as well; that is refused.
+    """
+    if not may_redefine(recorder, out) or (out.spec.numel and _shares_memory(out, recorder.trace.lines)):
         return False
     dtype = out.spec.dtype
     redefine(recorder, out, lambda before: LANGUAGE["clone"](LANGUAGE["to"](value, dtype=torch_dtype(dtype))))
     return True
+
+
+def _shares_memory(x: TensorProxy, lines: list[BoundSymbol]) -> bool:
+    """Return whether a tensor is a view, or has views."""
+    bases = view_bases(lines)
+    return x in bases or any([base is x for base in bases.values()])
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:
