@@ -82,7 +82,7 @@ def around(act: Callable[[tuple, Any], Any]) -> Callable[[Kernel], Kernel]:
             if other is None:
                 kernel.struck = True
                 return result
-            kernel.struck = kernel.struck or any(a is not b for a, b in zip(tensors_in(other), tensors_in(result)))
+            kernel.struck = kernel.struck or any(a is not b and b.numel() for a, b in zip(tensors_in(other), tensors_in(result)))
             return other
 
         kernel.struck = False
