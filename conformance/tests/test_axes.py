@@ -79,7 +79,7 @@ def test_complete_variants_have_every_size_and_value(operation: str) -> None:
     assert {variant.row.values for variant in variants} >= {"kinks", "moderate", "wide", "tiny"}
     assert max(x.numel() for variant in variants for x in variant.case.program.inputs) > 1 << 20
     assert any(x.ndim == 4 and x.stride(1) == 1 and x.shape[1] > 1 for v in variants for x in v.case.program.inputs) or operation == "torch.matmul"
-    assert len(variants) < 200
+    assert len(variants) < 250
 
 
 @pytest.mark.parametrize("operation", ["torch.add", "torch.remainder"])

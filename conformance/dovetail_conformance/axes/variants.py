@@ -57,7 +57,7 @@ SHAPED = (
     Row(size="cube"),
 )  # equal sizes behind one of 1; tensors of one shape, with one dimension and with three
 EQUALS = (Row(size="odd", values="extreme", same="yes"), Row(size="odd", values="shifted"))
-ONES = tuple(Row(size="one", which=which) for which in ("first", "second", "third"))  # each of the last three sizes is 1
+ONES = tuple(Row(size="one", which=which) for which in ("second", "third"))  # the level alone makes the last size 1
 STEPPED = ("repeated", "gapped", "offset", "column-major")  # layouts that are tried with each number of dimensions
 BATCHED = tuple(Row(size="images", broadcast="second", place=place) for place in ("first", "last"))  # of two dimensions of a batch, one
 SINGLE = {"outer": (0, 1), "second": (1, 2), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
