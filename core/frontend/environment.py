@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from dovetail import prims
 from dovetail.dtypes import DType, bfloat16
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.executors import dispatch, resolve_executors
@@ -34,10 +35,35 @@ from dovetail.langs.torch import (
 )
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import any_autocast, no_torch_function, torch_function
-from dovetail.trace import Environment, Proxy, Trace, constant_lines, is_proxy, leaves, recording, to_callable, tree_map, user_line
-from dovetail.trace.aliases import root_of, tracked_views
+from dovetail.trace import (
+    BoundSymbol,
+    Environment,
+    Proxy,
+    Trace,
+    constant_lines,
+    is_proxy,
+    leaves,
+    recording,
+    renamed,
+    requires_grad,
+    to_callable,
+    tree_map,
+    user_line,
+)
+from dovetail.trace.aliases import root_of, tracked_views, view_bases
 
 _PLAIN = {int, float, bool, str, type(None), complex}
+
+
+def _cut_history(p: Proxy, lines: list[BoundSymbol], trace: Trace, views: Mapping[Proxy, Proxy]) -> None:
+    """Let `p`, which requires grad from here on, be a copy of what `lines` computed while grad mode was off: no gradient flows into these."""
+    at = next((i for i, line in enumerate(lines) if p in set(line.writes)), None)
+    if at is None or not any(map(requires_grad, lines[at].reads)) or p in view_bases([lines[at]]):
+        return
+    if any([q is not p and root_of(q, views) is p for q in lines[at].writes]):
+        raise Unsupported(f"{lines[at].symbol} has returned views of one tensor with grad mode off, which is written in place; clone it first")
+    computed = trace.tensor(p.spec)
+    lines[at : at + 1] = [renamed(lines[at], {p: computed}), BoundSymbol(prims.clone, (computed,), {}, p, [computed], where=lines[at].where)]
 
 
 AUTOCAST = "autocast is on, and native tracing does not know its casts; leave interpretation as it is, or convert the model and its inputs"
@@ -80,8 +106,11 @@ class TorchEnvironment(Environment):
         return not torch.is_inference_mode_enabled()
 
     def give_history(self, p: Proxy, trace: Trace) -> None:
-        views = tracked_views([line for lines in (*trace.enclosing, trace.lines) for line in lines])
+        programs = (*trace.enclosing, trace.lines)
+        views = tracked_views([line for lines in programs for line in lines])
         root = root_of(p, views)
+        for lines in programs:
+            _cut_history(root, lines, trace, views)
         for each in (root, *views):
             if root_of(each, views) is root:
                 each.spec = each.spec.like(requires_grad=True)

@@ -10,6 +10,7 @@ from dovetail.trace.ir import Trace as Trace
 from dovetail.trace.ir import brief as brief
 from dovetail.trace.ir import prims_of as prims_of
 from dovetail.trace.ir import recording as recording
+from dovetail.trace.ir import renamed as renamed
 from dovetail.trace.ir import substitute as substitute
 from dovetail.trace.pass_runner import run_pass as run_pass
 from dovetail.trace.passes.cse import cse as cse

@@ -327,6 +327,14 @@ def substitute(tree: Any, env: Mapping[Proxy, Any]) -> Any:
     return tree.replace(args=tree_map(new, tree.args), kwargs=tree_map(new, tree.kwargs), out=tree_map(new, tree.out), reads=reads, body=body)
 
 
+def renamed(line: BoundSymbol, names: Mapping[Proxy, Proxy]) -> BoundSymbol:
+    """Return a line with other names for what it reads and computes."""
+    if not any([p in names for p in (*line.reads, *line.writes)]):
+        return line
+    args, kwargs, out, reads = substitute((line.args, line.kwargs, line.out, line.reads), names)
+    return line.replace(args=args, kwargs=kwargs, out=out, reads=reads, body=tuple([renamed(inner, names) for inner in line.body]))
+
+
 def _collect(tree: Any, reads: list[Proxy]) -> None:
     for value in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(value, Proxy):

@@ -97,3 +97,88 @@ def test_a_function_that_assigns_to_the_data_of_its_argument(executors):
         expected, actual = program(x, w), compiled(x, w)
         torch.testing.assert_close(actual, expected)
         torch.testing.assert_close(torch.autograd.grad(actual, (x, w)), torch.autograd.grad(expected, (x, w)))
+
+
+def added_later(x, w):
+    with torch.no_grad():
+        y = x * w
+    y.add_(w)
+    return y.square().sum()
+
+
+def row_added_later(x, w):
+    with torch.no_grad():
+        y = x * w
+    y[0].add_(w[1])
+    return (y * x.sum()).square().sum()
+
+
+def gradient_changed(x, w):
+    (g,) = torch.autograd.grad((x * w).square().sum(), x)
+    g.add_(w)
+    return (g * x).sum()
+
+
+def followed_by_a_gradient(x, w):
+    y = x * 1.5
+    y.detach().mul_(2.0)
+    (g,) = torch.autograd.grad((x * w).square().sum(), w)
+    return (y * g).sum()
+
+
+def filled_behind_a_view(x, w):
+    y = x * w
+    y.data[0] = x[1]
+    y.t().fill_(0.5)
+    return (y * x).sum()
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.mark_dirty(a)
+        return a.mul_(2)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def doubled_before_a_gradient(x, w):
+    y = Doubled.apply(x * w)
+    (g,) = torch.autograd.grad((x * w).square().sum(), w)
+    return (y * g).sum()
+
+
+@pytest.mark.parametrize(
+    "program", [added_later, row_added_later, gradient_changed, followed_by_a_gradient, filled_behind_a_view, doubled_before_a_gradient]
+)
+def test_history_begins_where_eager_mode_begins_it(program):
+    compiled = dovetail.jit(program)
+    for _ in range(2):
+        x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+        expected, actual = program(x, w), compiled(x, w)
+        assert actual.requires_grad == expected.requires_grad
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(torch.autograd.grad(actual, (x, w), allow_unused=True), torch.autograd.grad(expected, (x, w), allow_unused=True))
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def test_a_result_that_is_an_argument_is_not_written_beside_it():
+    def program(x):
+        y = x * 2
+        same = Same.apply(y)
+        same.data.add_(1)
+        return y + same
+
+    with pytest.raises(dovetail.errors.Unsupported, match=r"returned its argument or a view of it.*x\.clone\(\)"):
+        dovetail.jit(program)(torch.ones(3, requires_grad=True))

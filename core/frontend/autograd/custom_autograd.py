@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -25,7 +25,7 @@ from dovetail.frontend.autograd.nested_grad import differentiated
 from dovetail.frontend.autograd.recorded_backward import BACKWARD
 from dovetail.frontend.autograd.untraced_backwards import call_left, is_left, leave_to_autograd
 from dovetail.langs.torch import LANGUAGE, lookaside
-from dovetail.prims import Symbol, recorder
+from dovetail.prims import Symbol, Tag, recorder
 from dovetail.prims.op import no_recorder, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
 from dovetail.trace import (
@@ -41,28 +41,41 @@ from dovetail.trace import (
     substitute,
     user_line,
 )
+from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws
 
 
-def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
-    """Copies of the first `results` tensors; `backward(gs, read)` gives the cotangents of the tensors behind them."""
+def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]], shared: tuple[int, ...] = ()) -> tuple:
+    """Copies of the first `results` tensors; `backward(gs, read)` gives the cotangents of the tensors behind them.
+
+    Those of `shared` are arguments of the call, or views of them: eager mode has no copies there.
+    """
     return tuple([prims.clone(x) for x in tensors[:results]])
 
 
-WITH_BACKWARD = register(Symbol("prims", "with_backward", _results_anew))
+WITH_BACKWARD = register(Symbol("prims", "with_backward", _results_anew, tags={Tag.HISTORY}))
 
 
 @WITH_BACKWARD.vjp
-def _with_backward_vjp(g: Any, out: Any, *tensors: Any, results: int, backward: Callable[..., Sequence[Any]]) -> tuple:
+def _with_backward_vjp(g: Any, out: Any, *tensors: Any, results: int, backward: Callable[..., Sequence[Any]], shared: tuple[int, ...] = ()) -> tuple:
     return (*(None,) * results, *backward(g, tensors[results:]))
 
 
-def with_backward(nest: Any, read: Sequence[Proxy], backward: Callable[..., Sequence[Any]], constant: Sequence[Proxy] = ()) -> Any:
-    """Replace the floating and complex tensors of `nest` by ones differentiated by `backward`; those in `constant` are left as they are."""
+def with_backward(
+    nest: Any,
+    read: Sequence[Proxy],
+    backward: Callable[..., Sequence[Any]],
+    constant: Sequence[Proxy] = (),
+    shared: Collection[Proxy] = frozenset(),
+) -> Any:
+    """Replace the floating and complex tensors of `nest` by ones differentiated by `backward`; those in `constant` are left as they are.
+
+    Those of `shared`, a set, share memory with arguments.
+    """
     own = _differentiable(nest, constant)
     if not own:
         return nest
-    anew = WITH_BACKWARD(*own, *read, results=len(own), backward=backward)
+    anew = WITH_BACKWARD(*own, *read, results=len(own), backward=backward, shared=tuple([i for i, p in enumerate(own) if p in shared]))
     for p in anew:
         p.spec = p.spec.like(requires_grad=True)
     renamed = dict(zip(own, anew, strict=True))
@@ -221,6 +234,7 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
         return call_left(cls, args, kwargs)
     environment, originals = recorder.get().environment, args
     context, run, before = Context(needs), environment.run, environment.pending_writes
+    start = len(recorder.get().lines)
     with torch.no_grad():
         if any(needs) and _writes(cls):  # the gradients are those of what was there before
             args = tuple([x.clone() if isinstance(x, TensorProxy) else x for x in args])
@@ -243,8 +257,15 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
     placed = [(x, own.get(x) if is_proxy(x) else None) for x in several]
     writes = environment.pending_writes > before
     own_backward = OwnBackward(cls, context, args, inputs, held, placed, Node(cls), writes)
-    nest = with_backward(results, [*inputs, *held], own_backward, context.constant)
+    shared = _shared(recorder.get().lines[start:], own, inputs)
+    nest = with_backward(results, [*inputs, *held], own_backward, context.constant, shared)
     return _written_back(results, nest, {x: copies[x] for x in written}) if written else nest
+
+
+def _shared(lines: Sequence[BoundSymbol], results: Iterable[Proxy], inputs: Iterable[Proxy]) -> set[Proxy]:
+    """Return the results of `lines` that are inputs, or views of them."""
+    bases, own = view_bases(lines), set(inputs)
+    return {p for p in results if root_of(p, bases) in own}
 
 
 def _writes(cls: type[torch.autograd.Function]) -> bool:

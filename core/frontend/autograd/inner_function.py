@@ -102,7 +102,7 @@ def flag(line: BoundSymbol, enabled: bool, constant: set[Proxy]) -> None:
     """Give the results of `line` the requires_grad that recording it here would have set."""
     for inner in line.body:
         flag(inner, enabled, constant)
-    if line.body:
+    if line.body and line.symbol.vjp_rule is None:
         return
     flows = enabled and Tag.NO_GRAD not in line.symbol.tags and any(map(requires_grad, line.reads))
     for p in line.writes:

@@ -19,7 +19,7 @@ from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.frontend.autograd.inner_function import flag
 from dovetail.frontend.autograd.nested_grad import rules_for
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, constants_of, recording, substitute
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, constants_of, recording, renamed, substitute
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.functionalize import Written, functionalize_so_far
 from dovetail.trace.passes.grad import Tape
@@ -144,7 +144,7 @@ class _State:
             changed = [p for p in (*self.written.values, *self.written.views) if p not in self.provided]
             self.renamed = {p: trace.tensor(p.spec) for p in changed}
             self.constant.update([self.renamed.get(p, p) for p in constant])
-            self.lines = [_renamed(line, self.renamed) for line in self.written.lines]
+            self.lines = [renamed(line, self.renamed) for line in self.written.lines]
             fixed = {self.renamed.get(p, p) for p in leaves}
             self._flag([line for line in self.lines if fixed.isdisjoint(line.writes)], True)
 
@@ -161,7 +161,7 @@ class _State:
             return p
         start = len(self.written.lines)
         now = self.written.read(p)
-        self.lines += [_renamed(line, self.renamed) for line in self.written.lines[start:]]
+        self.lines += [renamed(line, self.renamed) for line in self.written.lines[start:]]
         return self.renamed.get(now, now)
 
     def finish(self, joint: JointTrace, tape: Tape, start: int, grads: list[Proxy], create_graph: bool) -> None:
@@ -202,24 +202,16 @@ def _standing(joint: JointTrace, env: Mapping[Proxy, Proxy]) -> list[BoundSymbol
         else:
             copies.setdefault(new, []).append(old)
     for whole in joint.whole:
-        whole.line, whole.computed = _renamed(whole.line, names), [names.get(p, p) for p in whole.computed]
+        whole.line, whole.computed = renamed(whole.line, names), [names.get(p, p) for p in whole.computed]
     lines = []
     for line in joint.lines:
-        lines.append(_renamed(line, names) if names else line)
+        lines.append(renamed(line, names) if names else line)
         for new in line.writes:
             for old in copies.get(new, ()):
                 value = names.get(new, new)
                 order = tuple(sorted(range(len(old.spec.shape)), key=lambda d: -old.spec.steps[d]))
                 lines.append(BoundSymbol(prims.stride_order, (value,), {"order": order}, old, [value]))
     return lines
-
-
-def _renamed(line: BoundSymbol, names: Mapping[Proxy, Proxy]) -> BoundSymbol:
-    """Return `line` with other names for what it reads and computes."""
-    if not any([p in names for p in (*line.reads, *line.writes)]):
-        return line
-    args, kwargs, out, reads = substitute((line.args, line.kwargs, line.out, line.reads), names)
-    return line.replace(args=args, kwargs=kwargs, out=out, reads=reads, body=tuple([_renamed(inner, names) for inner in line.body]))
 
 
 def _with_parts(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:

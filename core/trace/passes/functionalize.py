@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail import prims
+from dovetail.errors import Unsupported
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import register
@@ -142,6 +143,8 @@ class Functionalizer:
         self.hidden: set[Proxy] = set()  # views computed inside a line that only its own decomposition sees
         self.unseen: dict[Proxy, Proxy] = {}  # a root that was written behind autograd's back alone -> the numbers in it, without its history
         self.apart: set[Proxy] = set()  # those of them whose `value` is these numbers
+        self.sharing: dict[Proxy, set[Proxy]] = {}  # a root -> other roots that are the same memory with another history
+        self.stale: set[Proxy] = set()  # roots whose memory was written under another of these names
 
     def extend(self, lines: Iterable[BoundSymbol]) -> None:
         """Add the next lines of the trace, which may have got more inputs since."""
@@ -191,7 +194,9 @@ class Functionalizer:
 
     def read(self, p: Proxy) -> Proxy:
         """Return what `p` holds now."""
-        count = self.writes.get(self.root(p), 0)
+        root = self.root(p)
+        self._check_fresh(root)
+        count = self.writes.get(root, 0)
         if self.seen.get(p, 0) != count or p in self.hidden:
             view = self.parent[p]
             self.hidden.discard(p)
@@ -210,6 +215,7 @@ class Functionalizer:
     def write(self, p: Proxy, new: Proxy) -> None:
         """Let `p` and everything it views hold `new` from here on: a fold of put rules up to the root."""
         root = self.root(p)
+        self.stale.update(self.sharing.get(root, ()))
         count = self.writes.get(root, 0) + 1
         before = self.read(root) if root in self.apart else self.value.get(root, root)
         chain, unseen, written, flows = [(p, new)], False, new, self.flows(new)
@@ -224,7 +230,11 @@ class Functionalizer:
             new = written = view.symbol.put_rule(old, new, **kwargs)
             value, flows = new, flows or self.flows(new)
             if unseen and self.history:
-                value = UNSEEN(old, new) if p.spec.requires_grad else prims.detach(new) if flows else new
+                if p.spec.requires_grad:
+                    value = UNSEEN(old, new)
+                    self.flowing.add(value)
+                else:
+                    value = prims.detach(new) if flows else new
             chain.append((p, value))
         if not unseen:
             self.followed.add(root)
@@ -278,7 +288,7 @@ class Functionalizer:
             return
         views = {view.out: view for view in views_in(line)}
         bases = {p: view.args[0] for p, view in views.items()}
-        if line.body and (line.mutates or _share(line, bases)):
+        if line.body and (line.mutates or _shares(line, bases)):
             for inner in line.body:
                 self.visit(inner)
             return
@@ -288,6 +298,24 @@ class Functionalizer:
             if root_of(p, bases) in reads:
                 self._note(p, views)
         self.hidden.difference_update(line.writes)
+        if Tag.HISTORY in line.symbol.tags:
+            for i in line.kwargs["shared"]:
+                self._share(self.root(line.args[i]), line.out[i])
+
+    def _share(self, root: Proxy, renewed: Proxy) -> None:
+        """Remember that `renewed` is the memory of `root` under another name."""
+        names = {root, *self.sharing.get(root, ())}
+        for other in names:
+            self.sharing.setdefault(other, set()).add(renewed)
+        self.sharing[renewed] = names
+
+    def _check_fresh(self, root: Proxy) -> None:
+        """Refuse to use a tensor whose memory was written under another name."""
+        if root in self.stale:
+            raise Unsupported(
+                "a torch.autograd.Function returned its argument or a view of it, and the program wrote into one of the two and uses the other "
+                "afterwards; return a copy, as x.clone(), or use only the result"
+            )
 
     def _note(self, p: Proxy, views: dict[Proxy, BoundSymbol]) -> None:
         """Remember how the result `p` views storage that its line read."""
@@ -305,6 +333,8 @@ class Functionalizer:
     def _finish(self) -> tuple[Trace, Trace]:
         old = self.old
         results = proxies(old.outputs)
+        for p in self.stale & {*self.provided, *map(self.root, results)}:
+            self._check_fresh(p)
         mutated = [p for p in (*old.inputs, *old.constants) if self.writes.get(p)]
         owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.provided)])
         returned: dict[Proxy, Proxy] = {}
@@ -353,7 +383,7 @@ def _window_of_repeated(part: BoundSymbol, repeated: BoundSymbol | None) -> dict
     return {name: tuple([part.kwargs[name][d] if d in kept else int(name != "starts") for d in dims]) for name in ("starts", "stops", "steps")}
 
 
-def _share(line: BoundSymbol, bases: dict[Proxy, Proxy]) -> bool:
+def _shares(line: BoundSymbol, bases: dict[Proxy, Proxy]) -> bool:
     """Whether two results of `line` view one storage that only its body owns; then the body has to be seen.
 
     A single result that views such a storage stands for it from then on.
