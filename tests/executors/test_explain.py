@@ -19,8 +19,11 @@ import dovetail
 from dovetail.errors import ExecutorError
 from dovetail.executors import ExecutorWarning, Priority
 from dovetail.executors.discovery.configuration import WATCH
+from dovetail.executors.discovery.plugin_errors import ask
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import OperatorExecutor, make_prim
+from dovetail.prims import no_recorder, recorder
+from dovetail.trace import Trace, recording
 
 
 def explained(fn, *args, executors):
@@ -248,6 +251,12 @@ def test_31_a_checker_that_raises_is_quarantined_with_one_warning_and_the_progra
     assert [row.refusals[0].message if row.refusals else None for row in found.rows] == [refusal, refusal, None]
     assert [row.actual for row in found.rows] == ["torch", "torch", "own"]
     assert ("own", "torch.sin", refusal) in dovetail.executors.quarantined()
+
+
+def test_a_checker_that_is_asked_while_a_program_is_traced_records_nothing():
+    program = dovetail.make_trace(torch.sin)(torch.ones(3))
+    with recording(Trace("program")):
+        assert ask(of("own", torch.sin, torch.sin), program.lines[0], lambda line: recorder.get() is no_recorder, None) is True
 
 
 def test_31_a_fusion_executor_that_raises_is_quarantined_for_that_operation():

@@ -479,3 +479,36 @@ def test_backward_inside_a_backward_that_reaches_parameters_is_left_to_autograd(
     torch.testing.assert_close(gradients[1], gradients[0])
     with pytest.raises(Unsupported, match=r"reaches tensors from outside, or hooks; use torch.autograd.grad there"):
         dovetail.jit(program, decisions="error")(x)
+
+
+class SavesItsResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        c = a * b
+        ctx.save_for_backward(a, c)
+        return c, a + b
+
+    @staticmethod
+    def backward(ctx, g, h):
+        a, c = ctx.saved_tensors
+        return g * c + h, g * a
+
+
+def test_a_saved_result_has_the_history_of_the_result():
+    def penalty(x, w):
+        y = SavesItsResult.apply(x, w)[0]
+        (g,) = torch.autograd.grad((y * w).sum(), x, create_graph=True)
+        return g.square().sum()
+
+    x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    expected, actual = penalty(x, w), dovetail.jit(penalty)(x, w)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(torch.autograd.grad(actual, (x, w)), torch.autograd.grad(expected, (x, w)))
+
+
+def test_gradients_of_gradients_outside_are_refused_with_a_sentence():
+    x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    result = dovetail.jit(lambda x, w: SavesItsResult.apply(x, w)[0] * w)(x, w)
+    (g,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="backward of SavesItsResult is not traced a second time"):
+        torch.autograd.grad(g.square().sum(), (x, w))

@@ -14,7 +14,8 @@ from dovetail.errors import CollectiveError, ExecutorError, NoGradRule
 from dovetail.executors.contract.declaration import InvalidVerdict, as_verdict
 from dovetail.executors.contract.executor import CannotFuse, Executor, Verdict
 from dovetail.executors.discovery.registry import REGISTRY
-from dovetail.prims import Symbol
+from dovetail.prims import Symbol, no_recorder, recorder
+from dovetail.torch_internals import no_torch_function
 from dovetail.trace import BoundSymbol, Trace, brief
 
 
@@ -79,7 +80,7 @@ def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdi
     if kept is not None and line.symbol in kept:
         return kept[line.symbol]
     try:
-        return as_verdict(question(line))
+        return as_verdict(question(line) if recorder.get() is no_recorder else _beside_tracing(question, line))
     except InvalidVerdict as error:
         raise ExecutorError(_account(f"the checker of {named(ex)} {error}", ex, line, where)) from None
     except Exception as error:
@@ -90,6 +91,16 @@ def ask(ex: Executor, line: BoundSymbol, question: Callable[[BoundSymbol], Verdi
         QUARANTINE.setdefault(ex, {})[line.symbol] = refusal
         _warn(f"{message}\n  {ex.name} is not offered {line.symbol} again in this process", line.where or where)
         return refusal
+
+
+def _beside_tracing(question: Callable[[BoundSymbol], Verdict], line: BoundSymbol) -> Verdict:
+    """Ask while a program is traced, as for a gradient inside it: a checker that measures runs what it measures, and records nothing."""
+    token = recorder.set(no_recorder)
+    try:
+        with no_torch_function():
+            return question(line)
+    finally:
+        recorder.reset(token)
 
 
 def _warn(message: str, at: str | None) -> None:

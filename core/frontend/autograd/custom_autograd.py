@@ -30,6 +30,7 @@ from dovetail.prims.op import no_recorder, register
 from dovetail.torch_internals import apply_function, backward_of, detour_apply
 from dovetail.trace import (
     BoundSymbol,
+    Environment,
     Proxy,
     TensorProxy,
     Trace,
@@ -58,7 +59,8 @@ WITH_BACKWARD = register(Symbol("prims", "with_backward", _results_anew, tags={T
 
 @WITH_BACKWARD.vjp
 def _with_backward_vjp(g: Any, out: Any, *tensors: Any, results: int, backward: Callable[..., Sequence[Any]], shared: tuple[int, ...] = ()) -> tuple:
-    return (*(None,) * results, *backward(g, tensors[results:]))
+    renewed = {x: y for i, (x, y) in enumerate(zip(tensors[:results], out, strict=False)) if i not in shared}
+    return (*(None,) * results, *backward(g, [renewed.get(x, x) for x in tensors[results:]]))
 
 
 def with_backward(
@@ -140,6 +142,11 @@ class OwnBackward:
         Raises LeftToAutograd where the backward of a program cannot be traced: later compilations leave such calls to autograd.
         """
         environment = recorder.get().environment
+        if type(environment) is Environment:
+            raise Unsupported(
+                f"the backward of {self.function.__name__} is not traced a second time for gradients of the gradients of a compiled function; "
+                "compute both inside one compiled function, or call it without compiling it"
+            )
         try:
             with environment.differentiating():
                 return self._traced(gs, read)
