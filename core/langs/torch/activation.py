@@ -220,9 +220,13 @@ def gelu(input: Tensor, *, approximate: str = "none"):
 
 @torchsymbol("torch.nn.functional.silu")
 def silu(input: Tensor, inplace: bool = False):
-    """input * sigmoid(input)."""
+    """input / (1 + exp(-input)), of complex numbers input * sigmoid(input)."""
     require_float(input, "complex")
-    return _placed(input, silu(input) if inplace else in_wide(lambda x: core.mul(x, core.sigmoid(x)), input), inplace)
+
+    def compute(x: Any) -> Any:  # a sigmoid of -88 is a denormal number, which slows processors down; this quotient is none
+        return core.mul(x, core.sigmoid(x)) if x.spec.dtype.kind == "complex" else core.div(x, core.add(core.exp(core.neg(x)), 1.0))
+
+    return _placed(input, silu(input) if inplace else in_wide(compute, input), inplace)
 
 
 @silu.vjp

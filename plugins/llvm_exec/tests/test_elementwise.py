@@ -293,3 +293,10 @@ def test_a_comparison_is_made_of_rounded_numbers(dtype, atol, rtol):
     a = torch.randn(4000).to(dtype)
     b = (a.float() + 1e-2 * torch.randn(4000)).to(dtype)
     assert_like_eager(lambda a, b: torch.isclose(a, b, atol=atol, rtol=rtol), a, b)
+
+
+def test_silu_is_a_normal_number_where_its_sigmoid_is_none():
+    """The sigmoid of -88 is a denormal number, with fewer bits."""
+    x = torch.linspace(-88.7, -87.3, 4099)
+    exact = torch.nn.functional.silu(x.double())
+    assert ((compiled(torch.nn.functional.silu)(x) - exact) / exact).abs().max() < 2e-7
