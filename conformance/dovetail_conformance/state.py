@@ -181,7 +181,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("the time slice of threads", sys.getswitchinterval, sys.setswitchinterval),
     Setting("the hooks of Python", lambda: (sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile(), threading.gettrace())),
     Setting("the standard streams", lambda: (sys.stdout, sys.stderr, sys.stdin)),
-    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0, tuple(gc.callbacks))),
+    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold(), tuple(gc.callbacks))),
     Setting("signal handlers", lambda: tuple(map(signal.getsignal, SIGNALS)), _set_signals),
     Setting("what runs at exit", atexit._ncallbacks),
     Setting("the import system", lambda: (tuple(sys.meta_path), tuple(sys.path_hooks)), _set_imports),
