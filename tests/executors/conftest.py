@@ -43,6 +43,14 @@ def no_trials(monkeypatch):
 
 
 @pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Switch trials on, and keep their disagreements in a folder of the test's own."""
+    monkeypatch.setenv("DOVETAIL_TRIAL_FOLDER", str(tmp_path / "trial"))
+    monkeypatch.delenv("DOVETAIL_TRIAL", raising=False)
+    return tmp_path / "trial"
+
+
+@pytest.fixture
 def good():
     """good("fast") is the source of a plugin with the executor `fast`, which runs torch.sin."""
     return lambda name: GOOD.format(name=name)

@@ -15,13 +15,7 @@ from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.trials import budget, judge
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Each test keeps its disagreements in a folder of its own."""
-    monkeypatch.setenv("DOVETAIL_TRIAL_FOLDER", str(tmp_path / "trial"))
-    monkeypatch.delenv("DOVETAIL_TRIAL", raising=False)
-    return tmp_path / "trial"
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def calls(fn, inputs, expected):

@@ -15,12 +15,7 @@ from dovetail import prims
 SIZE = 5000
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Each test keeps its disagreements in a folder of its own."""
-    monkeypatch.setenv("DOVETAIL_TRIAL_FOLDER", str(tmp_path / "trial"))
-    monkeypatch.delenv("DOVETAIL_TRIAL", raising=False)
-    return tmp_path / "trial"
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def beyond_4096(run):

@@ -15,12 +15,7 @@ import dovetail
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
 from dovetail.extend.advanced import requires_grad
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Each test keeps its disagreements in a folder of its own."""
-    monkeypatch.setenv("DOVETAIL_TRIAL_FOLDER", str(tmp_path / "trial"))
-    monkeypatch.delenv("DOVETAIL_TRIAL", raising=False)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 class Fault(NamedTuple):
