@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dovetail.langs.torch import LANGUAGE, REFUSED, not_traced
-from dovetail.trace import BoundSymbol, TensorProxy, tree_map
+from dovetail.trace import BoundSymbol, TensorProxy, renamed
 from dovetail.trace.aliases import view_bases
 
 _NAMES = ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided")
@@ -84,22 +84,10 @@ def redefine(recorder: Any, x: TensorProxy, compute: Callable[[TensorProxy], Ten
     """Make `x` the result of `compute`, which gets the value that it has had."""
     trace = recorder.trace
     before, count = trace.tensor(x.spec), len(trace.lines)
-    trace.lines[:] = [_renamed(line, x, before) for line in trace.lines]
+    trace.lines[:] = [renamed(line, {x: before}) for line in trace.lines]
     now = compute(before)
     if now is before:  # nothing has changed
-        trace.lines[:] = [_renamed(line, before, x) for line in trace.lines]
+        trace.lines[:] = [renamed(line, {before: x}) for line in trace.lines]
         return
     x.spec = now.spec
-    trace.lines[count:] = [_renamed(line, now, x) for line in trace.lines[count:]]
-
-
-def _renamed(line: BoundSymbol, old: TensorProxy, new: TensorProxy) -> BoundSymbol:
-    """Return a line with `new` wherever it mentions `old`."""
-    if not any([p is old for p in (*line.reads, *line.writes)]):
-        return line
-
-    def name(leaf: Any) -> Any:
-        return new if leaf is old else leaf
-
-    parts = {"args": tree_map(name, line.args), "kwargs": tree_map(name, line.kwargs), "out": tree_map(name, line.out)}
-    return line.replace(**parts, reads=[name(p) for p in line.reads], body=tuple([_renamed(inner, old, new) for inner in line.body]))
+    trace.lines[count:] = [renamed(line, {now: x}) for line in trace.lines[count:]]
