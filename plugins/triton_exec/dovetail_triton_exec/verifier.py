@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dovetail_triton_exec.exprs import Buffer, Expr, variables
+from dovetail_triton_exec.exprs import Buffer, Expr, Guard, variables
 from dovetail_triton_exec.graph import Node
-from dovetail_triton_exec.index import Digit, Form, Var
-from dovetail_triton_exec.lower import CannotLower
+from dovetail_triton_exec.index import Digit, Form, Var, plus, times
+from dovetail_triton_exec.lower import OPEN, CannotLower
 from dovetail_triton_exec.plan import Kernel, Plan
 
 
@@ -40,13 +40,14 @@ def verify(plan: Plan) -> None:
         of[buffer] = node
     complete = {buffer for buffer in of if buffer.kind == "in"}
     for kernel in plan.kernels:
-        written = [(s.buffer, s.value, s.form, frozenset()) for s in kernel.stores]
-        written += [(s.buffer, s.value, s.form, frozenset({kernel.x})) for s in kernel.sweeps]
-        names = [buffer for buffer, *_ in written]
-        for buffer, value, form, summed in written:
+        names = [s.buffer for s in (*kernel.stores, *kernel.sweeps)]
+        for buffer in names:
             require(buffer in of, "kernel {} writes {}, which is no value's", kernel.index, buffer.name)
             require(buffer not in complete and names.count(buffer) == 1, "{} is written more than once", buffer.name)
-            _verify_write(kernel, of[buffer], value, form, summed)
+        for store in kernel.stores:
+            _verify_write(kernel, of[store.buffer], store.value, store.form, guard=store.guard)
+        for sweep in kernel.sweeps:
+            _verify_write(kernel, of[sweep.buffer], sweep.value, sweep.form, summed=frozenset({kernel.x}))
         for load in (e for e in _walk(kernel) if e.op == "load"):
             _verify_read(kernel, load, of, complete)
         complete.update(names)
@@ -66,20 +67,31 @@ def _walk(kernel: Kernel) -> Iterator[Expr]:
             yield expr
 
 
-def _verify_write(kernel: Kernel, node: Node, value: Expr, form: Form, summed: frozenset[Var]) -> None:
+def _verify_write(kernel: Kernel, node: Node, value: Expr, form: Form, *, guard: Guard = OPEN, summed: frozenset[Var] = frozenset()) -> None:
     """Check that a store writes each element of its node once, with a value of that place; `summed` are loops that a program adds up over."""
     where = f"kernel {kernel.index} writes {node!r}"
     free, own = value.free - summed, _loops(form)
     require(free <= {kernel.x, kernel.r} and own <= {kernel.x, kernel.r}, "{} from loops that it does not have", where)
     require(not any(isinstance(v.value, Expr) for v in form.vars()), "{} at a place that is loaded", where)
     require({v for v in free if v.size > 1} <= own, "{} in a place that does not change with the value", where)
-    parts = kernel.shares if summed else 1
-    require(form.low >= 0 and parts * (form.high + 1) <= _extent(node), "{} at {} to {} of {} elements", where, form.low, form.high, _extent(node))
+    parts, high = kernel.shares if summed else 1, _highest(form, guard)
+    require(form.low >= 0 and parts * (high + 1) <= _extent(node), "{} at {} to {} of {} elements", where, form.low, high, _extent(node))
     plain = all(isinstance(d.base, Var) for d, _ in form.terms)
-    require(not plain or _count(form, kernel) * parts == node.numel, "{} not once at each element", where)
+    require(not plain or _count(form, kernel, guard) * parts == node.numel, "{} not once at each element", where)
 
 
-def _count(form: Form, kernel: Kernel) -> int:
+def _highest(form: Form, guard: Guard) -> int:
+    """Return a bound on the last place that a form takes: of a multiple of what a guard keeps below a limit, and of the rest of the form."""
+    high, factors = form.high, dict(form.terms)
+    for condition in guard:
+        digit, step = next(iter(condition.form.terms), (None, 1))
+        factor = factors.get(digit, 0) // step
+        if factor > 0:
+            high = min(high, plus(form, times(condition.form, -factor)).high + factor * (condition.high - 1))
+    return high
+
+
+def _count(form: Form, kernel: Kernel, guard: Guard) -> int:
     """Return how many places a form takes, if it takes each once: digits that lie apart, of loops that count as far; 0 if it does not."""
     count, reach = 1, 0
     for digit, step in sorted(form.terms, key=lambda term: abs(term[1])):
@@ -88,14 +100,8 @@ def _count(form: Form, kernel: Kernel) -> int:
         count, reach = count * digit.size, reach + abs(step) * (digit.size - 1)
     if any(_overlap(a, b) for i, (a, _) in enumerate(form.terms) for b, _ in form.terms[:i]):
         return 0
-    return _guarded(count, form, kernel)
-
-
-def _guarded(count: int, form: Form, kernel: Kernel) -> int:
-    """Return `count` places, but for those of a last part that a guard leaves out."""
-    loops = _loops(form)
-    whole = kernel.r is not None and kernel.r in loops and kernel.guard
-    return min(count, next(iter(kernel.guard)).high * kernel.rows) if whole else count
+    partial = kernel.r in _loops(form) and kernel.guard and kernel.guard <= guard  # the last part is shorter
+    return min(count, next(iter(kernel.guard)).high * kernel.rows) if partial else count
 
 
 def _overlap(a: Digit, b: Digit) -> bool:

@@ -103,6 +103,29 @@ def test_a_load_that_leaves_its_memory():
     refused(plan, "reads in0 at 5 to 150004 of 150000 elements")
 
 
+def parts_of_unequal_length():
+    """A plan whose softmax is written in 31 parts of 33 rows, of 997 rows, and that store."""
+    plan = planned(lambda x: (x.sum(0), x.sum(), torch.softmax(x.reshape(-1), 0)), torch.randn(997, 67))
+    (store,) = [s for kernel in plan.kernels for s in kernel.stores if s.guard]
+    return plan, store
+
+
+def test_a_guard_that_keeps_the_last_part_inside():
+    plan, _ = parts_of_unequal_length()
+    verify(plan)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda guard: frozenset(), lambda guard: frozenset(condition._replace(high=condition.high + 1) for condition in guard)],
+    ids=["without a guard", "one row more"],
+)
+def test_a_last_part_that_leaves_its_memory(change):
+    plan, store = parts_of_unequal_length()
+    store.guard = change(store.guard)
+    refused(plan, "of 66799 elements")
+
+
 def test_loops_of_another_kernel():
     plan = planned(lambda x: (torch.softmax(x, -1), x.sum(0)), X)
     first, second = plan.kernels[:2]
