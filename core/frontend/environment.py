@@ -155,6 +155,18 @@ class TorchEnvironment(Environment):
         """Return a function that raises where backwards of the user's would read other data than when they were traced; None where they read none."""
         return None
 
+    def requires_grad(self, x: Any) -> bool:
+        """Return whether a value of the program is a tensor that requires grad."""
+        return requires_grad(x)
+
+    def has_wrappers(self, tree: Any) -> bool:
+        """Return whether tensors that wrap others are in a nest."""
+        return any(map(is_wrapper, leaves(tree)))
+
+    def with_backward(self, cls: type, context: Any, args: tuple, results: Any) -> Any:
+        """Return the results of a torch.autograd.Function on wrappers, differentiated by its backward."""
+        raise Unsupported(f"{cls.__name__} gets or returns a tensor subclass, which native tracing does not differentiate")
+
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Return function(*args, **kwargs), for a function of the user's that this package calls."""
         return function(*args, **kwargs)

@@ -169,16 +169,6 @@ def test_its_value_is_refused():
         dovetail.jit(lambda x: float(x.sum()))(pair(2))
 
 
-def test_a_gradient_of_the_wrapper_itself_is_refused():
-    x = pair(2).requires_grad_()
-    compiled = dovetail.jit(lambda x: (x * 2).sum())
-
-    with pytest.raises(Unsupported, match=r"a gradient through aten\.mul\.Tensor of a Pair is not traced"):
-        compiled(x)
-    with torch.no_grad():
-        assert_same(compiled(x), (x * 2).sum())
-
-
 class Converting(Pair):
     """Its `__torch_function__` is torch's own, and its dispatch returns plain tensors."""
 

@@ -177,7 +177,7 @@ class OwnBackward:
                     cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
         start = len(trace.lines)
         trace.lines += inner.lines
-        return [*_functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
+        return [*functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
 
     def _hooked(self, grads: tuple, flowing: tuple, run: Callable[..., Any]) -> tuple:
         """Return what hooks make of the cotangents of the arguments, of which they see those of tensors."""
@@ -211,7 +211,7 @@ def _replaced(cotangents: tuple, result: Any) -> tuple:
     return several
 
 
-def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[Any]) -> list[Any]:
+def functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[Any]) -> list[Any]:
     """Rewrite the lines of a backward, those from `start` on, into functional ones, as those of the forward are.
 
     Writes into tensors from outside the backward stay, behind everything else, but for those into the cotangents `gs`: these are values.
@@ -234,12 +234,12 @@ def _functional(trace: Trace, start: int, cotangents: list[Any], gs: Sequence[An
 
 def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
     """Trace `cls.apply`: its forward, differentiated by its backward."""
-    needs = tuple([torch.is_grad_enabled() and requires_grad(x) for x in args])
+    environment, originals = recorder.get().environment, args
+    needs = tuple([torch.is_grad_enabled() and environment.requires_grad(x) for x in args])
     if cls is checkpointing.CheckpointFunction:
         return checkpointed(args[0], *args[2:])
     if any(needs) and is_left(cls):
         return call_left(cls, args, kwargs)
-    environment, originals = recorder.get().environment, args
     context, run, before = Context(needs), environment.run, environment.pending_writes
     start = len(recorder.get().lines)
     with torch.no_grad():
@@ -253,6 +253,8 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
             run(cls.setup_context, (context, args, results), {})
     if not any(needs):
         return results
+    if environment.has_wrappers((args, results)):
+        return environment.with_backward(cls, context, args, results)
     copies = {c: x for c, x in zip(args, originals, strict=False) if c is not x}
     if any([x not in copies for x in context.written]):
         raise Unsupported(f"ctx.mark_dirty is traced for arguments, and where forward or setup_context itself calls it\n  called at {user_line()}")

@@ -121,6 +121,8 @@ class TracedAutograd:
             for p, g in zip(wanted, grads, strict=True):
                 if g is not None:
                     self._accumulate(tracker, p, g, create_graph)
+        if self.recorder.wrappers is not None:
+            self.recorder.wrappers.collect(tracker)
 
     def grad(
         self,
@@ -163,7 +165,8 @@ class TracedAutograd:
     def _leaves(self) -> list[Proxy]:
         real = self.recorder.real.items()  # a write may have given others a history
         outside = [p for p, x in real if requires_grad(p) and (x.requires_grad or p in self.marked)]
-        return [*outside, *filter(requires_grad, self.leaves)]
+        wrappers = [] if self.recorder.wrappers is None else self.recorder.wrappers.entered()
+        return [*outside, *filter(requires_grad, self.leaves), *wrappers]
 
     def _gradients(
         self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool

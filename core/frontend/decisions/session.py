@@ -232,6 +232,8 @@ class Session(CountingRequester):
         self.recorder.settings.guard(tracker, self.environment.read)
         if tracker.refusal is not None:
             raise tracker.refusal
+        if any(map(self.recorder.is_of_gradients, tracker.calls)):
+            raise GoEager("it has a gradient that arrives at a tensor subclass, besides")
         if tracker.calls:
             raise GoEager("it draws from a random generator of Python's or NumPy's, or reads a clock, besides")
         if not torch.equal(self.drawn, torch.default_generator.get_state()):

@@ -40,6 +40,7 @@ from dovetail.frontend.recording.control_flow import CONTROL_FLOW, program_of
 from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata, method_changing
+from dovetail.frontend.recording.storage_offsets import storage_offset
 from dovetail.frontend.recording.tracked_environment import WAYS_OUT
 from dovetail.frontend.recording.value_hooks import ValueHooks
 from dovetail.frontend.subclasses import is_wrapper_class
@@ -179,6 +180,8 @@ class CallHooks(ValueHooks):
             state = tracker.sources.call(tracker.sources.attr(tracker.source(args[0]), "is_inference"))
             tracker.guard("equal", state, real.is_inference())
             return real.is_inference()
+        if function is torch.Tensor.storage_offset and is_proxy(args[0]) and (offset := storage_offset(tracker, args[0])) is not None:
+            return offset
         if kind is MethodDescriptorType and function in CHANGES:
             return change_metadata(self, function, *args, **kwargs)
         if kind is OpOverload and (method := method_changing(function)) is not None:

@@ -32,7 +32,7 @@ from dovetail.frontend.recording.tensor_methods import check_facts, replaced_att
 from dovetail.frontend.recording.torch_globals import GlobalSettings
 from dovetail.frontend.recording.tracked_environment import DRAWN, TrackedEnvironment, drawn_value, tensor_of
 from dovetail.frontend.shards import whole
-from dovetail.frontend.subclasses import is_wrapper, taken_apart
+from dovetail.frontend.subclasses import is_wrapper
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
@@ -242,6 +242,10 @@ class TorchRecorder(CallHooks):
         self.environment.tensors.append(sample)
         return proxy
 
+    def is_of_gradients(self, source: Source) -> bool:
+        """Return whether what is read at a source stands for parts of the gradient of a wrapper."""
+        return self.wrappers is not None and source in self.wrappers.histories.arriving
+
     def rate(self, tracker: Tracker, value: float, source: Source) -> Any:
         """Return what the program sees for a learning rate of an optimizer: an input where a schedule has changed it."""
         if self.sizes is None or not _is_learning_rate(source) or not self.sizes.moves(value, source):
@@ -291,7 +295,7 @@ class TorchRecorder(CallHooks):
         return tracker.source(tensor) if is_wrapper(tensor) else super().original(tracker, tensor)
 
     def taken_apart(self, tensor: Any) -> tuple[list[Any], Callable[..., Any]] | None:
-        return taken_apart(tensor) if is_wrapper(tensor) else None
+        return self.of_wrappers().taken_apart(tensor) if is_wrapper(tensor) else None
 
     def known(self, value: Any) -> Any:
         return self.environment.known_numbers.get(value, NULL) if type(value) is NumberProxy else NULL
@@ -326,7 +330,7 @@ class TorchRecorder(CallHooks):
             return now
         if name == "__deepcopy__" and self.class_of(owner) is torch.nn.Parameter:
             return MethodType(torch.nn.Parameter.__deepcopy__, owner)
-        if name in CHANGING and isinstance(owner, TensorProxy):
+        if (name in CHANGING or name == "storage_offset") and isinstance(owner, TensorProxy):
             return MethodType(getattr(torch.Tensor, name), owner)
         if name in ATTRIBUTES and isinstance(owner, TensorProxy):
             return ATTRIBUTES[name](self.autograd, tracker, owner)

@@ -23,6 +23,7 @@ from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import resize_out
 from dovetail.frontend.recording.raising import ERRORS, may_raise
+from dovetail.frontend.subclasses import is_wrapper
 from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, SymbolicInt, size_of, symint
 from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
@@ -275,6 +276,12 @@ class TrackedEnvironment(TorchEnvironment):
                 )
 
         return unchanged
+
+    def requires_grad(self, x: Any) -> bool:
+        return self.tracker.recorder.of_wrappers().requires_grad(x) if is_wrapper(x) else super().requires_grad(x)
+
+    def with_backward(self, cls: type, context: Any, args: tuple, results: Any) -> Any:
+        return self.tracker.recorder.of_wrappers().histories.applied(self.tracker, cls, context, args, results)
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Return function(*args, **kwargs), for a function of the user's that this package calls."""

@@ -7,9 +7,19 @@ A wrapper is a real object of its class, from outside or created by the program;
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
-from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MethodDescriptorType, MethodType, WrapperDescriptorType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +30,10 @@ from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import REFLECTED_COMPARISONS, dunder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
-from dovetail.frontend.subclasses import converts_results, facts_of, has_facts, is_wrapper, overrides_functions, torchs_own, wrappers_in
+from dovetail.frontend.subclasses import converts_results, facts_of, has_facts, is_wrapper, overrides_functions, taken_apart, torchs_own, wrappers_in
+from dovetail.frontend.wrappers.autograd_calls import collect, traced
+from dovetail.frontend.wrappers.forms import Parts, leave
+from dovetail.frontend.wrappers.histories import Histories
 from dovetail.frontend.wrappers.stand_ins import StandIns
 from dovetail.torch_internals import (
     CORRECT_ALIASING,
@@ -38,9 +51,9 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _VIEWS = frozenset({"T", "H", "mT", "mH", "data", "real", "imag"})  # properties that are operations
+_HISTORY = frozenset({"requires_grad", "is_leaf", "grad", "grad_fn", "retains_grad"})
 _PROTOCOLS = {"get_item": "__getitem__", "set_item": "__setitem__", "contains": "__contains__"}
 _METHODS = (MethodDescriptorType, WrapperDescriptorType, FunctionType)
-_WITHOUT_GRADIENT = frozenset({"aten::detach", "aten::detach_", "aten::is_same_size", "aten::equal"})
 
 
 class Wrappers:
@@ -49,6 +62,7 @@ class Wrappers:
     def __init__(self, recorder: Any):
         self.recorder = recorder
         self.stand_ins = StandIns()
+        self.histories = Histories(self)
         self.created: dict[int, torch.Tensor] = {}
         self.sources: set[Source] = set()  # where those from outside are read
         self.off = 0  # contexts in which no `__torch_function__` is called
@@ -104,6 +118,8 @@ class Wrappers:
             function, args = getattr(torch.Tensor, function.__name__), [function.__self__, *args]
         if objects := self.overriding(wrappers):
             return self._overridden(tracker, function, objects, args, kwargs)
+        if (result := traced(self.histories, tracker, function, args, kwargs)) is not NULL:
+            return result
         result = self.dispatch(tracker, function, args, kwargs)
         if not self.off and any([converts_results(type(x)) for x in wrappers]) and any(map(is_proxy, leaves(result))):
             name = type(wrappers[0]).__name__
@@ -122,11 +138,20 @@ class Wrappers:
 
     def dispatch(self, tracker: Tracker, function: Callable, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run a function of torch on wrappers and stand-ins, so that its operations come to `__torch_dispatch__`."""
-        mode = _Dispatching(self, tracker, torch.is_grad_enabled())
         args, kwargs = tree_map(self.stand_ins.closed, (tuple(args), kwargs))
-        with no_torch_function(), torch.no_grad(), mode:
+        with self.dispatching(tracker):
             result = function(*args, **kwargs)
-        return tree_map(self.stand_ins.opened, result)
+        return tree_map(partial(self.histories.opened, tracker), result)
+
+    @contextmanager
+    def dispatching(self, tracker: Tracker) -> Iterator[None]:
+        """Send the operations of torch's own C++ to `__torch_dispatch__` while open."""
+        with no_torch_function(), _Dispatching(self, tracker):
+            yield
+
+    def built(self, tracker: Tracker, parts: Parts, tensors: list[Any]) -> Any:
+        """Return a wrapper of the program like one that was taken apart, of other tensors."""
+        return parts.build(tensors)
 
     def dispatched(self, tracker: Tracker, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run one operation of ATen as the wrappers among its arguments define it; record it where there are none."""
@@ -153,6 +178,14 @@ class Wrappers:
         if all([x is NULL for x in written]):
             return out
         return written[0] if len(written) == 1 else type(out)([o if x is NULL else x for o, x in zip(out, written, strict=True)])
+
+    def taken_apart(self, wrapper: torch.Tensor) -> tuple[list[Any], Callable[..., Any]]:
+        """Return what a result that is a wrapper holds, and the function that builds one like it of these, with a history if it has one."""
+        if (leaving := self.histories.leaving(self.recorder.environment.tracker, wrapper)) is None:
+            return taken_apart(wrapper)
+        parts, anew = leaving
+        others = [x for i, x in enumerate(parts.tensors) if i not in set(parts.floating)]
+        return [*anew, *others], partial(leave, parts.of_floating, len(anew))
 
     # operators and attributes
 
@@ -194,10 +227,25 @@ class Wrappers:
             return self._overridden(tracker, raw.__get__, objects, [owner], {})
         return self.property(tracker, owner, name)
 
+    def entered(self) -> list[TensorProxy]:
+        """Return the inputs that stand for parts of gradients."""
+        return [p for _, _, inputs in self.histories.arrivals.values() for p in inputs]
+
+    def collect(self, tracker: Tracker) -> None:
+        """Let the gradients that a backward() has computed of these inputs arrive at wrappers."""
+        collect(self.histories, tracker)
+
+    def requires_grad(self, wrapper: torch.Tensor) -> bool:
+        """Return whether a wrapper requires grad, in the program."""
+        stand_in = self.stand_ins.of_wrappers.get(id(wrapper))
+        return facts_of(wrapper)[-1] if stand_in is None else stand_in.requires_grad
+
     def property(self, tracker: Tracker, owner: torch.Tensor, name: str) -> Any:
         """Return a property of torch's."""
         if name in _VIEWS:
             return self.dispatch(tracker, attrgetter(name), (owner,), {})
+        if name in _HISTORY:
+            return self.histories.property(tracker, owner, name)
         with no_torch_function():
             value = getattr(owner, name)
         if value is None and (source := tracker.source(owner)) is not None:
@@ -209,12 +257,19 @@ class Wrappers:
     def store_attr(self, owner: torch.Tensor, name: str, value: Any) -> bool:
         """Set or delete an attribute of a wrapper that the program has created; return whether that is done, and need not wait."""
         if torchs_own(type(owner), name) is not NULL:
+            if name == "grad" and id(owner) not in self.created:
+                return False
+            if name == "grad":
+                self.histories.grads[id(owner)] = None if value is DELETED else value
+                return True
             if name == "requires_grad" and (value is False or not torch.is_grad_enabled()):
                 return True
             raise Unsupported(f"the program sets .{name} of a {type(owner).__name__}, which is not traced; do it outside\n  called at {user_line()}")
         if id(owner) not in self.created:
             return False
-        if value is DELETED:
+        if type(slot := lookup(type(owner), name)) is MemberDescriptorType:
+            slot.__delete__(owner) if value is DELETED else slot.__set__(owner, value)
+        elif value is DELETED:
             del owner.__dict__[name]
         else:
             owner.__dict__[name] = value
@@ -222,21 +277,19 @@ class Wrappers:
 
 
 class _Dispatching(TorchDispatchMode):
-    """Sends the operations of a call to `__torch_dispatch__`; `differentiates`: whether the caller wants gradients."""
+    """Sends the operations of a call to `__torch_dispatch__`."""
 
-    def __init__(self, wrappers: Wrappers, tracker: Tracker, differentiates: bool):
+    def __init__(self, wrappers: Wrappers, tracker: Tracker):
         super().__init__()
-        self.wrappers, self.tracker, self.differentiates = wrappers, tracker, differentiates
+        self.wrappers, self.tracker = wrappers, tracker
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Run one operation."""
         stand_ins = self.wrappers.stand_ins
         inside = tree_map(self.opened, (args, kwargs or {}))
-        if self.differentiates and func._schema.name not in _WITHOUT_GRADIENT:
-            _check_gradients(func, inside)
         if torch.Tag.inplace_view in func.tags and is_proxy(inside[0][0]):
             return self._reshaped(func, inside[0][0], args, kwargs or {})
-        with torch_function():
+        with torch_function(), torch.no_grad():
             result = self.wrappers.dispatched(self.tracker, func, *inside)
         arguments = zip(leaves(inside), leaves((args, kwargs)), strict=True) if func._schema.is_mutable else ()
         written = {id(p): x for p, x in arguments}
@@ -257,15 +310,6 @@ class _Dispatching(TorchDispatchMode):
         change_shape(func, *args, **kwargs)
         self.wrappers.stand_ins.known[id(args[0])] = args[0], view
         return args[0]
-
-
-def _check_gradients(func: OpOverload, inside: Any) -> None:
-    """Refuse an operation through which a gradient would flow: autograd differentiates it as it stands, not what `__torch_dispatch__` does."""
-    for x in leaves(inside):
-        needs = x.spec.requires_grad if isinstance(x, TensorProxy) else is_wrapper(x) and facts_of(x)[-1]
-        if needs:
-            wrapper = wrappers_in(inside)
-            raise _untrained(type(wrapper[0]) if wrapper else torch.Tensor, func)
 
 
 def _untrained(cls: type, func: Any = None) -> Unsupported:

@@ -1,4 +1,7 @@
-"""Real tensors without memory that stand for traced ones while torch's own C++ works out which operations a call consists of."""
+"""Real tensors without memory that stand for traced ones, and for wrappers, while torch's own C++ works out which operations a call consists of.
+
+Autograd records the operations on stand-ins that require grad, as it does on real tensors: a stand-in of a wrapper keeps its history.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.torch_internals import make_wrapper
+from dovetail.frontend.subclasses import is_wrapper
+from dovetail.torch_internals import make_wrapper, no_torch_function
 from dovetail.trace import TensorProxy, user_line
 
 
 class StandIn(torch.Tensor):
-    """A tensor with the shape, the dtype and the device of a traced one."""
+    """A tensor with the shape, the dtype and the device of a traced one, or of a wrapper."""
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -24,17 +28,34 @@ class StandIns:
     """The stand-ins of one run, and what each stands for."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[StandIn, TensorProxy]] = {}
+        self.known: dict[int, tuple[StandIn, Any]] = {}
+        self.of_wrappers: dict[int, StandIn] = {}  # id of a wrapper -> its stand-in
 
     def closed(self, x: Any) -> Any:
-        """Return a stand-in for a traced tensor, anything else as it is."""
-        if not isinstance(x, TensorProxy):
+        """Return a stand-in for a traced tensor or a wrapper, anything else as it is."""
+        if isinstance(x, TensorProxy):
+            new = _like(x, [int(n) for n in x.shape], [int(n) for n in x.stride()])
+            needs_grad = x.spec.requires_grad
+        elif is_wrapper(x):
+            if (known := self.of_wrappers.get(id(x))) is not None:
+                return known
+            with no_torch_function():
+                new, needs_grad = _like(x, x.shape, x.stride(), storage_offset=x.storage_offset()), x.requires_grad
+            self.of_wrappers[id(x)] = new
+        else:
             return x
-        shape, strides = [int(n) for n in x.shape], [int(n) for n in x.stride()]
-        new = make_wrapper(StandIn, shape, strides=strides, dtype=x.dtype, device=x.device)
         self.known[id(new)] = new, x
-        return new
+        return new.requires_grad_() if needs_grad else new
 
     def opened(self, x: Any) -> Any:
-        """Return the traced tensor that a stand-in stands for, anything else as it is."""
+        """Return what a stand-in stands for, anything else as it is."""
         return self.known[id(x)][1] if type(x) is StandIn else x
+
+    def history(self, wrapper: torch.Tensor) -> StandIn | None:
+        """Return the stand-in of a wrapper that requires grad, None for another."""
+        stand_in = self.closed(wrapper)
+        return stand_in if stand_in.requires_grad else None
+
+
+def _like(x: Any, shape: Any, strides: Any, **more: Any) -> StandIn:
+    return make_wrapper(StandIn, shape, strides=strides, dtype=x.dtype, device=x.device, **more)
