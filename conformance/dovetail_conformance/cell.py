@@ -31,6 +31,7 @@ class Outcome:
     lines: tuple[int, int] = (0, 0)
     replay: str = ""
     against: float | None = None
+    one_way: tuple[str, ...] = ()
 
 
 class Cell:

@@ -24,6 +24,7 @@ from dovetail_conformance.case import SEED, Case, Ran, cotangents, executed
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.chance import unlike_draws, unlike_in_chance
 from dovetail_conformance.claims import verdicts
+from dovetail_conformance.guided.check import branches
 from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import differs, flat, same_bits, tensors
@@ -467,6 +468,7 @@ CHECKS: tuple[Check, ...] = (  # what takes little time comes first
     Check("errors", errors, 0),
     Check("calls", calls, 1),
     Check("variants", variants, 1),
+    Check("branches", branches, 1, once=True),
     Check("scale", scale, 1, once=True),
     Check("sizes", sizes, 1, once=True),
     Check("verdicts", verdicts, 1, once=True),

@@ -180,4 +180,5 @@ def row_of(operation: str, check: str, dtype: str, device: str, outcome: Outcome
         seconds=perf_counter() - began,
         new=is_new(operation, check),
         against=outcome.against,
+        one_way=outcome.one_way,
     )

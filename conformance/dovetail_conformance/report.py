@@ -43,7 +43,7 @@ class Row:
     of the executor as a whole.  Of `samples` samples the executor under test ran `ran`, as the executed traces show; `lines` is how many of
     their lines were its, of how many.  `message` is a sentence; `replay` a script that shows the failure without the suite; `new` marks a case
     that came with this version of the suite and does not count yet.  `against` is what a call takes relative to eager's: time, in rows of
-    `speed`, or memory, in rows of `memory`.
+    `speed`, or memory, in rows of `memory`.  `one_way` has the conditions of the executor's own code that no call of `branches` met.
     """
 
     operation: str
@@ -60,6 +60,7 @@ class Row:
     seconds: float = 0.0
     new: bool = False
     against: float | None = None
+    one_way: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -113,6 +114,12 @@ class Report:
         """How many rows passed, out of those that count: declared refusals count as neither."""
         counted = [row for row in self.rows if row.state in COUNTED and not row.new]
         return sum(row.state == "pass" for row in counted), len(counted)
+
+    @property
+    def one_way(self) -> dict[str, list[str]]:
+        """The conditions of the executor's own code that went one way only in all calls of `branches`, by operation."""
+        rows = [row for row in self.rows if row.check == "branches"]
+        return {row.operation: list(row.one_way) for row in rows if row.one_way}
 
     @property
     def operations(self) -> dict[str, int]:
@@ -179,7 +186,7 @@ def as_data(row: Row) -> dict[str, Any]:
 
 
 def of_data(data: dict[str, Any]) -> Row:
-    return Row(**{**data, "lines": tuple(data.get("lines", (0, 0)))})
+    return Row(**{**data, "lines": tuple(data.get("lines", (0, 0))), "one_way": tuple(data.get("one_way", ()))})
 
 
 def together(rows: Iterable[Row]) -> str:

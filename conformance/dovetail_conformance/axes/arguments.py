@@ -41,24 +41,24 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
     names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     words, operands = _words(names, samples), _operands(names, samples)
     window = int(digits[-1]) if (digits := re.findall(r"(\d)d", info.name)) else 0
-    numbers = {name: value for sample in samples for name, value in _named(names, sample).items() if type(value) in NUMBER}
-    several = {name for sample in samples for name, value in _named(names, sample).items() if _is_dims(name, value)}
+    numbers = {name: value for sample in samples for name, value in named_arguments(names, sample).items() if type(value) in NUMBER}
+    several = {name for sample in samples for name, value in named_arguments(names, sample).items() if _is_dims(name, value)}
     line = next((s for s in samples if s.args and isinstance(s.args[0], Tensor) and s.args[0].ndim == 1 and s.args[0].numel() > 1), None)
     if line is not None:  # where a number may be larger than the only size
-        for name, value in _named(names, line).items():
+        for name, value in named_arguments(names, line).items():
             if type(value) is int and not _is_dim(name) and name not in (*operands, *WINDOW):
-                yield from (_with(names, line, {name: n}) for n in (BEYOND, -BEYOND))
+                yield from (with_arguments(names, line, {name: n}) for n in (BEYOND, -BEYOND))
     for i, base in enumerate(_bases(names, samples, operands)):
-        named = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty} | _named(names, base)
+        named = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty} | named_arguments(names, base)
         named |= {name: numbers[name] for name, value in named.items() if value is None and name in numbers and not _is_dim(name)}
         turned = {name: not value for name, value in named.items() if type(value) is bool and name not in NO_VALUES}
         for name in named:
             if i and name not in operands:
                 continue  # the first sample has these
             for value in _values(name, named, words, operands, several, window):
-                yield _with(names, base, {name: value})
+                yield with_arguments(names, base, {name: value})
                 if turned and _is_dim(name):
-                    yield _with(names, base, {**turned, name: value})
+                    yield with_arguments(names, base, {**turned, name: value})
 
 
 def combined(info: OpInfo, samples: Sequence[SampleInput]) -> list[SampleInput]:
@@ -77,11 +77,11 @@ def combined(info: OpInfo, samples: Sequence[SampleInput]) -> list[SampleInput]:
     for sample in samples:
         first = next(tensors_of((sample.args, sample.kwargs)), None)
         if first is not None and first.numel() > 1:
-            required = [_shaped(value) for name, value in _named(names, sample).items() if name not in optional and not _is_dim(name)]
+            required = [_shaped(value) for name, value in named_arguments(names, sample).items() if name not in optional and not _is_dim(name)]
             alike.setdefault(repr(required), []).append(sample)
 
     def names_in(some: Sequence[SampleInput]) -> set[str]:
-        return {name for sample in some for name in _named(names, sample) if name in optional}
+        return {name for sample in some for name in named_arguments(names, sample) if name in optional}
 
     groups = sorted(alike.values(), key=lambda some: (-len(names_in(some)), -len(some)))[:GROUPS]
     return [
@@ -95,10 +95,10 @@ def _pairs(
     info: OpInfo, names: Sequence[str], optional: dict[str, Any], group: Sequence[SampleInput], samples: Sequence[SampleInput]
 ) -> Iterator[SampleInput]:
     """Yield a sample of a group with other optional arguments: any two of their values meet in one."""
-    base = next((s for s in group if not any(isinstance(v, Tensor) for name, v in _named(names, s).items() if name in optional)), group[0])
+    base = next((s for s in group if not any(isinstance(v, Tensor) for name, v in named_arguments(names, s).items() if name in optional)), group[0])
 
     def fits(name: str, value: Tensor) -> bool:
-        program = program_of(info.symbol, _with(names, base, {name: value}))
+        program = program_of(info.symbol, with_arguments(names, base, {name: value}))
         try:
             program.on(fresh(program.inputs))
         except Exception:
@@ -109,7 +109,7 @@ def _pairs(
     rank = next(tensors_of((base.args, base.kwargs))).ndim
     offered |= {
         name: [d, d - rank if d >= 0 else d + rank]
-        for name, d in _named(names, base).items()
+        for name, d in named_arguments(names, base).items()
         if name not in optional and _is_dim(name) and type(d) is int
     }
     offered = {name: values for name, values in offered.items() if len(values) > 1}
@@ -121,7 +121,7 @@ def _pairs(
     indices, apart = [list(range(len(values))) for values in offered.values()], _exclusive(info, optional)
     for row in AllPairs(indices) if len(indices) > 1 else zip(indices[0]):
         sample = _sample(names, base, {name: values[i] for (name, values), i in zip(offered.items(), row)}, optional, fixed)
-        present = {name for name, value in _named(names, sample).items() if name in optional and value is not optional[name]}
+        present = {name for name, value in named_arguments(names, sample).items() if name in optional and value is not optional[name]}
         if not any([some <= present for some in apart]):
             yield sample
 
@@ -143,7 +143,7 @@ def _offered(name: str, default: Any, names: Sequence[str], samples: Sequence[Sa
     """Return a few values of an optional argument, its default first: those of samples, a tensor that fits, and the other one of a flag."""
     values, refused = [default], set()
     for sample in samples:
-        value = _named(names, sample).get(name, default)
+        value = named_arguments(names, sample).get(name, default)
         if isinstance(value, Tensor):
             new = not any(isinstance(other, Tensor) for other in values) and value.shape not in refused
             if new and not fits(name, value):
@@ -158,7 +158,7 @@ def _offered(name: str, default: Any, names: Sequence[str], samples: Sequence[Sa
 
 def _sample(names: Sequence[str], base: SampleInput, new: dict[str, Any], optional: dict[str, Any], fixed: tuple) -> SampleInput:
     """Return a sample with these optional arguments, and without those that have their defaults where they need not stand."""
-    values = {**_named(names, base), **new}
+    values = {**named_arguments(names, base), **new}
     chosen = {name: value for name, value in values.items() if name not in optional or not (value is optional[name] or _equal(value, optional[name]))}
     args = list(base.args)
     args = [chosen.get(name, optional.get(name)) for name in names[: len(args)]] if len(names) >= len(args) else args
@@ -169,12 +169,12 @@ def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and not isinstance(a, Tensor) and a == b
 
 
-def _named(names: Sequence[str], sample: SampleInput) -> dict[str, Any]:
+def named_arguments(names: Sequence[str], sample: SampleInput) -> dict[str, Any]:
     """Return the arguments of a sample by name."""
     return {**dict(zip(names, sample.args)), **sample.kwargs}
 
 
-def _with(names: Sequence[str], base: SampleInput, new: dict[str, Any]) -> SampleInput:
+def with_arguments(names: Sequence[str], base: SampleInput, new: dict[str, Any]) -> SampleInput:
     """Return a sample with other values of some arguments."""
     args = [new.get(names[i], value) if i < len(names) else value for i, value in enumerate(base.args)]
     return SampleInput(tuple(args), {**base.kwargs, **{name: value for name, value in new.items() if name not in names[: len(args)]}}, base.fixed)
@@ -195,7 +195,7 @@ def _bases(names: Sequence[str], samples: Sequence[SampleInput], operands: set[s
     if base is not None:
         yield base
     for operand in sorted(operands):
-        styled = [sample for sample in samples if type(_named(names, sample).get(operand)) in NUMBER]
+        styled = [sample for sample in samples if type(named_arguments(names, sample).get(operand)) in NUMBER]
         if (other := _base(styled) or next(iter(styled), None)) is not None:
             yield other
 
@@ -204,7 +204,7 @@ def _operands(names: Sequence[str], samples: Sequence[SampleInput]) -> set[str]:
     """Return the parameters for which some samples have a tensor and some a number."""
     kinds: dict[str, set[bool]] = {}
     for sample in samples:
-        for name, value in _named(names, sample).items():
+        for name, value in named_arguments(names, sample).items():
             if isinstance(value, Tensor) or type(value) in NUMBER:
                 kinds.setdefault(name, set()).add(isinstance(value, Tensor))
     return {name for name, seen in kinds.items() if len(seen) == 2}
@@ -254,7 +254,7 @@ def _words(names: Sequence[str], samples: Sequence[SampleInput]) -> dict[str, li
     """Return the strings that samples pass for each parameter."""
     words: dict[str, list[str]] = {}
     for sample in samples:
-        for name, value in _named(names, sample).items():
+        for name, value in named_arguments(names, sample).items():
             if type(value) is str and value not in words.setdefault(name, []):
                 words[name].append(value)
     return words

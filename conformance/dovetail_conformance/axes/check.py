@@ -41,16 +41,25 @@ def variants(cell: Cell) -> Outcome | None:
     if not cell.claimed or cell.info.random or cell.dtype.storage_only or not (chosen := of_cell(cell)):
         return None
     claimed = [variant for variant in chosen if variant.case.claimed]
-
-    def judge(variant: Variant) -> str | None:
-        return (_called(variant) or _trained(cell, variant)) if variant.case.ran.error is None or variant.case.expected.error is None else None
-
     for variant in claimed:
-        outcome = cell.each(lambda case, variant=variant: judge(variant), "forward", [variant.case])
-        if outcome.state in ("fail", "error") and not _fails_without(cell, variant):
-            outcome.message = outcome.message.replace(str(variant.case), str(variant), 1)
-            return Outcome(outcome.state, outcome.message, len(claimed), len(chosen), replay=outcome.replay)
+        if variant.case.ran.error is not None and variant.case.expected.error is not None:
+            continue
+        if (outcome := judged(cell, variant)) is not None:
+            return replace(outcome, ran=len(claimed), samples=len(chosen))
     return Outcome("pass", "", len(claimed), len(chosen)) if claimed else None
+
+
+def judged(cell: Cell, variant: Variant, *, called: bool = True, trained: bool = True) -> Outcome | None:
+    """Return a failure where a variant is wrong, called without gradients or in training, and it is this executor's fault; else None."""
+
+    def judge(case: Case) -> str | None:
+        return (_called(variant) if called else None) or (_trained(cell, variant) if trained else None)
+
+    outcome = cell.each(judge, "forward", [variant.case])
+    if outcome.state not in ("fail", "error") or _fails_without(cell, variant):
+        return None
+    outcome.message = outcome.message.replace(str(variant.case), str(variant), 1)
+    return outcome
 
 
 def _fails_without(cell: Cell, variant: Variant) -> bool:

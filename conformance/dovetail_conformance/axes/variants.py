@@ -217,7 +217,7 @@ class Variants:
             if dropped and left == row:
                 continue
             for template in tried:
-                for sample in self._derived(template, left):
+                for sample in self.derived(template, left):
                     if (case := self.accepted(sample, left)) is not None:
                         self.visited.add(id(template))
                         self.special.update([id(template)] if left.values == "extreme" else ())
@@ -239,7 +239,7 @@ class Variants:
             fine = case.expected.error is None and len(flat(case.expected.result)) <= RESULTS
         return case if fine and process_time() - began < SLOW else None
 
-    def _derived(self, sample: SampleInput, row: Row) -> Iterator[SampleInput]:
+    def derived(self, sample: SampleInput, row: Row) -> Iterator[SampleInput]:
         """Yield the sample with the levels of a row."""
         sized = resized(sample, row.size, row.which, self.generator) if row.size != PLAIN else iter([sample])
         for each in sized:

@@ -32,7 +32,16 @@ def _overview(report: Report) -> str:
     notices = "".join(f"<p class=notice>{escape(message)}</p>" for message in parts.notices(report))
     counts = ", ".join(f"{n:,} {state}" for state, n in report.counts.items())
     head = f"<h2>{escape(parts.title(report))}: {escape(parts.score(report))} passed</h2>"
-    return f"<section>{head}<p>{escape(counts)}</p>{notices}<p class=quiet>{escape(parts.about(report))}</p></section>"
+    return f"<section>{head}<p>{escape(counts)}</p>{notices}{_one_way(report)}<p class=quiet>{escape(parts.about(report))}</p></section>"
+
+
+def _one_way(report: Report) -> str:
+    """List the conditions of the executor's own code that went one way only."""
+    conditions = parts.one_way(report)
+    if not conditions:
+        return ""
+    items = "".join(f"<li>{escape(condition)}" for condition in conditions)
+    return f"<details><summary>{len(conditions):,} conditions of its own code went one way only</summary><ul>{items}</ul></details>"
 
 
 def data(reports: Sequence[Report]) -> dict[str, Any]:

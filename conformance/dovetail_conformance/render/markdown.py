@@ -32,6 +32,14 @@ def _report(report: Report) -> Iterator[str]:
     known = [row for row in parts.unusual(report) if not STATES[row.state][0]]
     yield from _table(f"{len(failing):,} failed" if failing else "", failing)
     yield from _table(f"{len(known):,} waived or expected to fail" if known else "", known)
+    conditions = parts.one_way(report)
+    if conditions:
+        yield from (
+            "",
+            f"{len(conditions):,} conditions of its own code went one way only:",
+            "",
+            *(f"- {escape(each)}" for each in conditions[:MOST]),
+        )
     yield from _matrix(report)
 
 

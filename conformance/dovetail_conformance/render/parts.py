@@ -107,6 +107,11 @@ def notices(report: Report) -> Iterator[str]:
         yield "The executor's repository had uncommitted changes."
 
 
+def one_way(report: Report) -> list[str]:
+    """List the conditions of the executor's own code that went one way only, each once, with the operation."""
+    return [f"{name_of(operation)}, {condition}" for operation, conditions in report.one_way.items() for condition in conditions]
+
+
 def in_full(row: Row) -> str:
     """Name a row in full: `torch.softmax, float16, cpu: backward`."""
     place = ", ".join(part for part in (row.operation or WHOLE, row.dtype, row.device) if part)

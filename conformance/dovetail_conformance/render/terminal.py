@@ -12,6 +12,7 @@ from dovetail_conformance.render import parts
 from dovetail_conformance.report import STATES, Report, Row, matrix, together
 
 MOST = 20  # failures that are shown in full unless verbose
+FEW = 8  # conditions that went one way only, unless verbose
 NAMES = 28  # columns that the names of operations get at least
 
 
@@ -33,6 +34,7 @@ def lines(report: Report, width: int, *, verbose: bool = False) -> Iterator[Text
     yield from _matrices(report, width, verbose)
     yield from _failures(report, width, verbose)
     yield from _groups(report, width, verbose)
+    yield from _one_way(report, width, verbose)
 
 
 def _counts(report: Report, width: int) -> Iterator[Text]:
@@ -132,6 +134,21 @@ def _groups(report: Report, width: int, verbose: bool) -> Iterator[Text]:
         yield Text(f"{state}  ", style=parts.LETTERS[state][1]).append(parts.number(len(rows)), style="bold")
         yield from _wrapped(why or "no reason given", width, "    ")
         yield from _wrapped(_named(rows, verbose), width, "    ", style="dim")
+
+
+def _one_way(report: Report, width: int, verbose: bool) -> Iterator[Text]:
+    """Yield the conditions of the executor's own code that went one way only."""
+    conditions = parts.one_way(report)
+    if not conditions:
+        return
+    yield Text()
+    yield Text(f"{len(conditions):,} condition{'s' * (len(conditions) != 1)}", style="bold").append(
+        " of its own code went one way only:", style="dim"
+    )
+    for condition in conditions if verbose else conditions[:FEW]:
+        yield from _wrapped(condition, width, "    ", style="dim")
+    if not verbose and len(conditions) > FEW:
+        yield Text(f"    and {len(conditions) - FEW:,} more: -v prints them", style="dim")
 
 
 def _named(rows: list[Row], verbose: bool) -> str:
