@@ -14,14 +14,12 @@ from typing import Any
 
 import torch
 
-from dovetail.extend import BoundSymbol, Trace
+from dovetail.extend import BoundSymbol
 from dovetail.extend.advanced import NO_REASON, Proxy
-from dovetail.langs.torch import spec_of
 from dovetail_conformance.acts import acts
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
-from dovetail_conformance.opinfo import ErrorSample, SampleInput
-from dovetail_conformance.program import inexact, message, program_of, seed_generators
+from dovetail_conformance.program import inexact, seed_generators
 from dovetail_conformance.state import recording_reads, watched
 from dovetail_conformance.subject import every
 
@@ -124,13 +122,6 @@ def checkers(cell: Cell) -> Outcome | None:
                         0,
                         len(cell.cases),
                     )
-    for sample in _error_samples(cell):
-        if (line := unrecorded(cell, sample)) is not None:
-            checked += 1
-            if isinstance(answer := _verdict(cell, line), Exception):
-                return Outcome(
-                    "fail", f"{message(sample)}: the checker raised {whole(answer)} on arguments that the operation refuses", 0, len(cell.cases)
-                )
     return Outcome("pass", "", checked, checked) if checked else None
 
 
@@ -282,21 +273,3 @@ def _other_settings() -> Iterator[None]:
             del os.environ["DOVETAIL_CONFORMANCE"]
         else:
             os.environ["DOVETAIL_CONFORMANCE"] = folder
-
-
-def _error_samples(cell: Cell) -> Iterator[ErrorSample]:
-    if cell.subject.names(cell.info.symbol.id) and cell.first and cell.device.type == "cpu":
-        yield from cell.info.error_samples(cell.device)
-
-
-def unrecorded(cell: Cell, sample: SampleInput | ErrorSample) -> BoundSymbol | None:
-    """Return a line with arguments that the operation refuses, which no trace contains; None where they do not fit its signature."""
-    trace, program = Trace(), program_of(cell.info.symbol, sample)
-    proxies = [trace.tensor(spec_of(x.detach())) for x in program.inputs]
-    args, kwargs = program.arguments(proxies)
-    try:
-        if hasattr(cell.info.symbol, "bind"):
-            args, kwargs = cell.info.symbol.bind(*args, **kwargs)
-    except Exception:
-        return None
-    return BoundSymbol(cell.info.symbol, tuple(args), dict(kwargs), None, list(proxies))

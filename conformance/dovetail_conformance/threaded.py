@@ -51,12 +51,13 @@ def _by_threads(case: Case, rounds: int, *, turns: bool = False) -> str | None:
     function(*fresh(case.program.inputs))
     results_by_thread: list[tuple[int, Ran]] = []
 
-    together = threading.Barrier(THREADS)
+    together, installing = threading.Barrier(THREADS), threading.Lock()
 
     def work(i: int) -> None:
-        together.wait()
         if turns:
-            sys.settrace(_yielding)
+            with installing:  # Python 3.11 installs one trace function at a time
+                sys.settrace(_yielding)
+        together.wait()
         for turn in range(rounds):
             at = (i + turn) % THREADS
             mine = fresh(input_sets[at])

@@ -331,3 +331,21 @@ def test_a_softmax_that_is_more_exact_than_eager_is_not_accused() -> None:
     report = check(ex, operations=["torch.softmax"], devices=["cpu"], level="core")
 
     assert not report.failures, report.failures[0].message
+
+
+def of_one_dimension(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return len(normalized_shape) == 1 or f"expected one normalized dimension, got {len(normalized_shape)}"
+
+
+@pytest.mark.parametrize(
+    ("operation", "fn", "checker"),
+    [("torch.nn.functional.layer_norm", F.layer_norm, of_one_dimension), ("torch.nn.functional.group_norm", F.group_norm, None)],
+    ids=["a checker that relies on the operation's own errors", "backwards that end the process in eager mode"],
+)
+def test_eager_mode_itself_is_not_accused(operation: str, fn: Callable, checker: Callable | None) -> None:
+    ex = OperatorExecutor("plain", dtypes=FLOATS)
+    ex.implements(operation, fn, checker=checker)
+
+    report = check(ex, operations=[operation], devices=["cpu"], level="core")
+
+    assert not report.failures, report.failures[0].message

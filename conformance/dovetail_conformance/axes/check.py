@@ -19,7 +19,7 @@ from dovetail_conformance.attributes import unlike
 from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.covering import Row
 from dovetail_conformance.axes.exact import normalized_room, sums_exactly
-from dovetail_conformance.axes.gradients import Gradients, gradients, subset
+from dovetail_conformance.axes.gradients import Gradients, ends_the_process, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.variants import Variant, Variants
 from dovetail_conformance.case import MOST, Case, Ran, errors_of, scaled
@@ -151,6 +151,8 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
     if row.cotangent == "not finite" and not case.pointwise:  # 0 * inf is NaN in one sum and left out of another
         row = row.without("cotangent")
     wanted = subset(candidates, row.grad)
+    if ends_the_process(cell.info.symbol.id, case.program.inputs, wanted):
+        return None
     judged = {
         "sharp": row.values == "kinks" and case.pointwise,  # there a rounding of the inputs would change the branch
         "kinds": row.cotangent != "not finite" and (row.values != "extreme" or case.pointwise),  # inf * 0 is NaN where it is a term

@@ -14,6 +14,8 @@ from dovetail_conformance.case import SEED, Ran
 from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import calm, nudged
 
+GROUP_NORM = "torch.nn.functional.group_norm"
+
 
 @dataclass
 class Gradients:
@@ -33,6 +35,11 @@ def subset(candidates: Sequence[int], which: str) -> list[int]:
     """Choose which of the inputs that can require a gradient do."""
     chosen = {"all": candidates, "first": candidates[:1], "last": candidates[-1:], "but first": candidates[1:]}[which]
     return list(chosen or candidates)
+
+
+def ends_the_process(operation: str, inputs: Sequence[Tensor], wanted: Sequence[int]) -> bool:
+    """Return whether eager mode's backward ends the process: group_norm's of channels-last images that need no gradient themselves."""
+    return operation == GROUP_NORM and 0 not in wanted and not inputs[0].is_contiguous()
 
 
 def cotangent(x: Tensor, kind: str) -> Tensor:
