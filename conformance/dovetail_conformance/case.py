@@ -20,9 +20,23 @@ from dovetail.extend import BoundSymbol, Tag, Trace
 from dovetail.extend.advanced import Symbol, recording
 from dovetail.langs.torch import spec_of
 from dovetail_conformance.accuracy import Truth, inaccuracy
+from dovetail_conformance.draws import generator
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat, identical
-from dovetail_conformance.program import WIDE, Program, calm, extreme, fresh, inexact, message, perturbed, program_of, seed_generators, widened
+from dovetail_conformance.program import (
+    ALIGNED,
+    WIDE,
+    Program,
+    calm,
+    extreme,
+    fresh,
+    inexact,
+    message,
+    perturbed,
+    program_of,
+    seed_generators,
+    widened,
+)
 from dovetail_conformance.script import script
 from dovetail_conformance.state import LIBRARIES, watched
 from dovetail_conformance.subject import Subject, every
@@ -62,14 +76,22 @@ class Case:
         """Compile the program for the executor under test with those of last resort behind it, by native tracing where that suffices."""
         return dovetail.jit(self.program.fn, executors=[self.subject.executor], **{"interpretation": "native", **how})
 
+    def compiled_once(self, purpose: str, **how: Any) -> Callable[..., Any]:
+        """Compile the program for a purpose; with several seeds, the run with the first one compiles it for all."""
+        if self.subject.programs is None:
+            return self.compiled(**how)
+        layouts = tuple((spec_of(x.detach()), x.storage_offset() % ALIGNED, x.is_conj(), x.is_neg()) for x in self.program.inputs)
+        key = (purpose, self.subject.name, self.info.symbol.id, self.program.template, layouts, repr(how))
+        return self.subject.programs.compiled(key, lambda: self.compiled(**how))
+
     @cached_property
     def function(self) -> Callable[..., Any]:
-        return self.compiled()
+        return self.compiled_once("forward")
 
     @cached_property
     def differentiated(self) -> Callable[..., Any]:
         """The program for calls that record gradients, apart from `function`: its last program is what `executed` describes."""
-        return self.compiled()
+        return self.compiled_once("backward")
 
     def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True, seed: int = SEED) -> Ran:
         """Call a compiled function; the generator starts from the same seed each time.  With `quiet`, output and warnings are suppressed."""
@@ -333,6 +355,5 @@ def cotangents(result: Any) -> list[Tensor]:
     drawn = []
     for x in flat(result):
         if isinstance(x, Tensor) and x.requires_grad:
-            generator = torch.Generator().manual_seed(SEED)
-            drawn.append(torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype))
+            drawn.append(torch.randn(x.shape, generator=generator(SEED), dtype=torch.float64).to(x.device, x.dtype))
     return drawn

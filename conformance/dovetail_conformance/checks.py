@@ -114,7 +114,7 @@ def meta(cell: Cell) -> Outcome | None:
     """Every line returns what its meta function promises: shape, dtype, strides, device, aliasing, requires_grad; and a tensor of eager's kind."""
 
     def judge(case: Case) -> str | None:
-        ran = case.call(case.compiled(passes=[checked]), fresh(case.program.inputs))
+        ran = case.call(case.compiled_once("meta", passes=[checked]), fresh(case.program.inputs))
         if ran.error is not None:
             return None if case.ran.error is not None or case.expected.error is not None else whole(ran.error)
         for x in tensors(case.ran.result):
@@ -304,7 +304,7 @@ def gradcheck(cell: Cell) -> Outcome | None:
         return None
 
     def judge(case: Case) -> str | None:
-        function, call_inputs = case.compiled(), fresh(case.program.inputs)
+        function, call_inputs = case.compiled_once("gradcheck"), fresh(case.program.inputs)
         for i in case.differentiable:
             call_inputs[i].requires_grad_()
         with calm():

@@ -103,7 +103,15 @@ def conformance() -> None:
     help="Worker processes; a crash becomes a failing row.",
 )
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, help="Time limit of a task, with -n.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random programs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of every random number: values, variants, programs.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="COUNT",
+    help="Run with so many seeds, from --seed on: a check that fails with some of them is flaky.",
+)
 @click.option("-x", "--fail-fast", is_flag=True, help="Stop at the first failure.")
 @click.option(
     "--expectations", type=OUT, callback=_into, metavar="FILE", help="Known failures and their reasons; conformance.toml beside the executor's code."

@@ -81,6 +81,7 @@ def _remarks(old: Report, new: Report) -> Iterator[str]:
         ("versions of the executor", old.executor.get("version"), new.executor.get("version")),
         ("levels", old.level, new.level),
         ("seeds", old.seed, new.seed),
+        ("numbers of seeds", old.seeds, new.seeds),
         ("suites", suite_version(old), suite_version(new)),
         *((f"environments ({key})", old.environment.get(key), new.environment.get(key)) for key in {**old.environment, **new.environment}),
     ):

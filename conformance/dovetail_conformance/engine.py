@@ -15,6 +15,7 @@ from dovetail_conformance.collective_cell import ELSEWHERE, CollectiveCell
 from dovetail_conformance.composition import composition_rows
 from dovetail_conformance.declaration import declaration
 from dovetail_conformance.declared import has_room, has_samples
+from dovetail_conformance.draws import seeded
 from dovetail_conformance.grown import first_call
 from dovetail_conformance.levels import Level
 from dovetail_conformance.plan import PROCESSES, Task, Wanted, collectives, is_new, opinfos
@@ -31,7 +32,7 @@ def rows_of(
     task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int = 0, doing: Doing = lambda check: None, *, twice: bool = True
 ) -> Iterator[Row]:
     """Yield the rows of a task; with `twice`, run failing checks again and report those that then pass as flaky."""
-    with subject.configured():
+    with subject.configured(), seeded(seed):
         yield from (_rows_repeated if twice else _rows)(task, subject, level, wanted, seed, doing)
 
 
@@ -54,7 +55,7 @@ def _rows(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int,
         yield from _whole("random", wanted, doing, lambda: random_programs(subject, level, seed), absent(subject, "cpu"))
     elif task.operation == PROCESSES:
         named_ones = [id for id in opinfos() if subject.names(id) and wanted.operation(id)]
-        yield from _whole(PROCESSES, wanted, doing, lambda: processes(subject, named_ones), absent(subject, "cpu"))
+        yield from _whole(PROCESSES, wanted, doing, lambda: processes(subject, named_ones, seed), absent(subject, "cpu"))
     else:
         program = next(program for program in PROGRAMS if program.name == task.operation)
         yield from composition_rows(subject, program, wanted, doing, absent(subject, "cpu"), parts=level.parts)

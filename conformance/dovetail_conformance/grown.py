@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from dovetail_conformance.axes.sizes import resized
 from dovetail_conformance.axes.values import within
 from dovetail_conformance.axes.variants import Variants
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell
+from dovetail_conformance.draws import generator
 
 BASES = 8  # samples that are grown, each with another number of dimensions
 
@@ -35,6 +34,6 @@ def grown(cell: Cell, size: str) -> Iterator[Case]:
             bases.setdefault(tuple(x.ndim for x in case.program.inputs), case)
     for base in list(bases.values())[:BASES]:
         variants = Variants(cell.subject, cell.info, cell.dtype, [base.sample])
-        for sample in resized(base.sample, size, "first", torch.Generator().manual_seed(1)):
+        for sample in resized(base.sample, size, "first", generator(1)):
             if (case := variants.accepted(within(sample, cell.info))) is not None:
                 yield case

@@ -17,6 +17,7 @@ from dovetail.langs.torch import FROM_TORCH as FROM_TORCH
 from dovetail.langs.torch import TO_TORCH as TO_TORCH
 from dovetail.langs.torch import spec_of as spec_of
 from dovetail.prims import Symbol, Tag
+from dovetail_conformance.draws import generator
 
 BOOLS = (dtypes.bool_,)
 INTS = (dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)
@@ -131,14 +132,14 @@ OPINFOS: list[OpInfo] = []  # the registry: importing a family's file fills it
 
 @dataclass
 class Maker:
-    """Makes tensors of one dtype on one device, the same ones in every run; values lie well inside `domain`."""
+    """Makes tensors of one dtype on one device, the same ones in every run with one seed; values lie well inside `domain`."""
 
     dtype: DType
     device: Device
     domain: tuple[float, float] = (-inf, inf)
 
     def __post_init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(20)
+        self.generator = generator(20)
 
     def __call__(self, *shape: int, dtype: DType | None = None, low: float | None = None, high: float | None = None) -> Tensor:
         """Make a row-major tensor of `shape`, its values spread evenly; integers between -9 and 9, or 0 and 9."""

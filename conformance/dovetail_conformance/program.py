@@ -16,6 +16,7 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.langs.torch import TorchSymbol
 from dovetail.prims import Symbol
+from dovetail_conformance.draws import generator, start
 from dovetail_conformance.layout import overlaps as overlaps
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.script import Name, spelled_call
@@ -128,11 +129,11 @@ def _spelled(symbol: Symbol) -> Callable[..., Any]:
 
 
 def seed_generators(number: int) -> None:
-    """Seed the generators, as torch.manual_seed does, but without its three formatted tracebacks for missing devices."""
+    """Seed torch's generators, also by the seed of the run, without the three formatted tracebacks that torch.manual_seed has for missing devices."""
     if torch.cuda.is_available():
-        torch.manual_seed(number)
+        torch.manual_seed(start(number))
     else:
-        torch.default_generator.manual_seed(number)
+        torch.default_generator.manual_seed(start(number))
 
 
 def inexact(x: Any) -> bool:
@@ -197,13 +198,13 @@ def widened(inputs: Sequence[Tensor], moved: int | None = None, most: float | No
     wide = [x.to(WIDE.get(x.dtype, x.dtype)) for x in inputs]
     if moved is None:
         return wide
-    generator = torch.Generator().manual_seed(moved)
+    noise = generator(moved)
     rounded = [i for i, x in enumerate(inputs) if inexact(x)]
     still = rounded[-1] if moved % 2 and len(rounded) > 1 else None
     for i, (x, new) in enumerate(zip(inputs, wide)):
         if inexact(x) and i != still:
             eps = torch.finfo(x.dtype).eps
-            wide[i] = nudged(new, eps if most is None else min(eps, most), generator)
+            wide[i] = nudged(new, eps if most is None else min(eps, most), noise)
     return wide
 
 

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dovetail_conformance.draws import generator
+
 
 @dataclass(frozen=True)
 class Example:
@@ -40,9 +42,9 @@ def example(*shapes: tuple[int, ...], grad: bool = True, positive: bool = False)
     """Return a decorator that makes an Example of a function with parameters x0, x1, ... of these shapes."""
 
     def make_inputs() -> list[Tensor]:
-        generator = torch.Generator().manual_seed(20)
+        inputs = generator(20)
         draw = torch.rand if positive else torch.randn
-        return [draw(shape, generator=generator) for shape in shapes]
+        return [draw(shape, generator=inputs) for shape in shapes]
 
     def wrap(fn: Callable) -> Callable:
         PROGRAMS.append(Example(fn, make_inputs, grad))

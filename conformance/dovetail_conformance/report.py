@@ -26,7 +26,7 @@ STATES: dict[str, tuple[bool, str]] = {
     "not-claimed": (False, "the executor took none of the samples"),
     "xfail": (False, "known to fail, with a reason, and it does"),
     "xpass": (True, "expected to fail, and it passes: the expectation is out of date"),
-    "flaky": (True, "it failed, and passed when it was run again"),
+    "flaky": (True, "it failed, and passed when it was run again, or with another seed"),
     "waived": (False, "skipped on purpose, with a reason"),
     "not-run": (False, "the device is missing, or the executor is not available"),
 }
@@ -81,7 +81,8 @@ class Report:
     """The rows of one executor at one level, and the environment they come from.
 
     `suite` has the version and the hash of the suite, `executor` the name, version, distribution and declaration of the executor,
-    `environment` the versions and the machine, `source` the commit of the executor's repository and whether it was clean.
+    `environment` the versions and the machine, `source` the commit of the executor's repository and whether it was clean.  It ran with `seeds`
+    seeds, from `seed` on.
     """
 
     executor: dict[str, Any]
@@ -93,6 +94,7 @@ class Report:
     seconds: float = 0.0
     created: str = ""
     rows: list[Row] = field(default_factory=list)
+    seeds: int = 1
 
     @property
     def name(self) -> str:
@@ -160,7 +162,8 @@ class Report:
         """Return the report with this data.  Raises ValueError, with the reason, for other data."""
         try:
             rows = [of_data(row) for row in message["rows"]]
-            report = cls(**{f.name: message[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
+            values = {f.name: message[f.name] for f in fields(cls) if f.name not in ("rows", "seeds")}
+            report = cls(**values, rows=rows, seeds=message.get("seeds", 1))
             unknown = {row.state for row in rows} - set(STATES)
             named = isinstance(report.name, str)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

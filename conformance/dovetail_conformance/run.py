@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +16,12 @@ from importlib_metadata import entry_points
 
 from dovetail.extend.advanced import Executor
 from dovetail_conformance import environment
-from dovetail_conformance.engine import rows_of
 from dovetail_conformance.expectations import Expectation, accepted, applicable, applied, expectations_of, lock_of, locked, stale, write_lock
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, Wanted, described, opinfos, tasks
 from dovetail_conformance.pool import Done, Pool
 from dovetail_conformance.report import Report, Row
+from dovetail_conformance.seeds import rows_by_seed
 from dovetail_conformance.subject import Subject, absent
 
 GROUP = "dovetail.opinfos"  # entry points of modules that append to OPINFOS
@@ -39,6 +39,7 @@ def check(
     devices: Iterable[str] | None = None,
     processes: int = 0,
     seed: int = 0,
+    seeds: int = 1,
     timeout: float = 120.0,
     expectations: str | Path | None = None,
     lock: str | Path | None = None,
@@ -54,13 +55,16 @@ def check(
     `devices` names, None for all.  With `processes` the work is done in so many others, where a crash is a row and `timeout` seconds are
     the most that a task may take; an executor that is passed as an object stays in this process.  `expectations` and `lock` are files,
     looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.  `update_lock` and
-    `update_expectations` write them anew.  With `fail_fast` the first failure ends the run.
+    `update_expectations` write them anew.  `seed` decides every random number; with `seeds`, each task runs with so many, from `seed` on, and a
+    row that fails with some of them is flaky.  With `fail_fast` the first failure ends the run.
     Raises ValueError for unknown names in the arguments.
     """
     began = perf_counter()
     wanted = Wanted(*(tuple(names) if names is not None else None for names in (operations, checks, dtypes, devices)))
     if level not in LEVELS:
         raise ValueError(f"unknown level {level!r}; expected one of {', '.join(LEVELS)}")
+    if seed < 0 or seeds < 1:
+        raise ValueError(f"expected a seed of 0 or more, and at least one, got seed={seed} and seeds={seeds}")
     import_opinfos()
     subject = Subject.of(executor, expectations)
     if problem := next(wanted.problems(), None):
@@ -77,9 +81,9 @@ def check(
     known = applicable(known_file, subject.executor.version)
     rows, ran = [], set()
     if processes > 0 and isinstance(executor, str):
-        done = Pool(setup_of(executor, level, wanted, seed, processes, expectations), min(processes, len(plan)), timeout).run(plan)
+        done = Pool(setup_of(executor, level, wanted, seed, processes, expectations, seeds), min(processes, len(plan)), timeout * seeds).run(plan)
     else:
-        done = _here(subject, level, wanted, seed, plan)
+        done = _here(subject, level, wanted, range(seed, seed + seeds), plan)
     stopped = False
     for i, each in enumerate(done, 1):
         rows += each.rows if update_expectations else applied(each.rows, known)
@@ -100,18 +104,20 @@ def check(
         finish(rows, level, wanted.devices, known, lock_file, update=update_lock)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     about = (environment.suite(), environment.machine(), environment.source(subject.executor))
-    return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), created, rows)
+    return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), created, rows, seeds)
 
 
-def _here(subject: Subject, level: str, wanted: Wanted, seed: int, plan: list[Task]) -> Generator[Done]:
+def _here(subject: Subject, level: str, wanted: Wanted, seeds: Sequence[int], plan: list[Task]) -> Generator[Done]:
     for task in plan:
-        yield Done(task, list(rows_of(task, subject, LEVELS[level], wanted, seed)), sorted(subject.ran))
+        yield Done(task, list(rows_by_seed(task, subject, LEVELS[level], wanted, seeds)), sorted(subject.ran))
 
 
-def setup_of(executor: str, level: str, wanted: Wanted, seed: int, processes: int, expectations: str | Path | None = None) -> dict[str, Any]:
+def setup_of(
+    executor: str, level: str, wanted: Wanted, seed: int, processes: int, expectations: str | Path | None = None, seeds: int = 1
+) -> dict[str, Any]:
     """Return the setup of a process that does tasks."""
     threads = max(1, torch.get_num_threads() // processes)
-    about = {"executor": executor, "level": level, "wanted": asdict(wanted), "seed": seed, "threads": threads}
+    about = {"executor": executor, "level": level, "wanted": asdict(wanted), "seed": seed, "seeds": seeds, "threads": threads}
     return {**about, "expectations": None if expectations is None else str(expectations), "opinfos": import_opinfos(), "path": sys.path}
 
 

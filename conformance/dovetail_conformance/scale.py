@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from time import process_time
 
-import torch
 from torch import Tensor
 
 from dovetail_conformance.axes.sizes import grown, mapped, resized
 from dovetail_conformance.axes.values import within
 from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.draws import generator
 from dovetail_conformance.footprint import fits
 from dovetail_conformance.oracle import identical, tensors
 from dovetail_conformance.program import fresh, message, program_of
@@ -44,12 +44,12 @@ def _bases(cell: Cell) -> list[Case]:
 
 def _vast(cell: Cell, base: Case) -> Iterator[Case]:
     """Yield the case with more than 2^24 elements, if eager takes it and is fast."""
-    generator = torch.Generator().manual_seed(5)
+    values = generator(5)
     shapes = {tuple(x.shape) for x in base.program.inputs if x.ndim}
     if base.pointwise and len(shapes) == 1:
         grown_samples: Iterator = iter([mapped(base.sample, lambda x: _tiled(x, VAST) if x.ndim and x.numel() else x)])
     else:
-        grown_samples = resized(base.sample, "vast", "first", generator)
+        grown_samples = resized(base.sample, "vast", "first", values)
     for sample in (within(each, cell.info) for each in grown_samples):
         case = Case(cell.subject, cell.info, program_of(cell.info.symbol, sample), message(sample), sample)
         if not fits(case, MOST):
@@ -91,10 +91,10 @@ def sizes(cell: Cell) -> Outcome | None:
         return None
     base = max(bases, key=lambda case: sum(x.numel() for x in case.program.inputs))
     symbol = next(n for x in base.program.inputs for n in reversed(x.shape) if n > 1)
-    generator, function = torch.Generator().manual_seed(6), base.compiled()
+    values, function = generator(6), base.compiled()
     cases = []
     for size in SIZES:
-        larger = mapped(base.sample, lambda x, size=size: grown(x, tuple(size if n == symbol else n for n in x.shape), generator))
+        larger = mapped(base.sample, lambda x, size=size: grown(x, tuple(size if n == symbol else n for n in x.shape), values))
         sample = within(larger, cell.info)
         case = Case(cell.subject, cell.info, program_of(cell.info.symbol, sample), message(sample), sample)
         if case.expected.error is None:

@@ -74,6 +74,7 @@ class Subject:
     watched: set[str] = field(default_factory=set)  # the operations whose first call in this process was watched
     effects: dict[str, list[str]] = field(default_factory=dict)  # settings of the process that a call of an operation changed
     ran: set[str] = field(default_factory=set)  # the ids of the operations that executed traces showed it to run
+    programs: Any = None  # those that runs with several seeds share, a `SharedPrograms`
     source: tuple[str, str | None] | None = None  # what `of` takes in another process; None where the executor exists in this one alone
 
     @classmethod

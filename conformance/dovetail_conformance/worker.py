@@ -25,11 +25,11 @@ def main() -> None:
 
 
 def serve(setup: dict[str, Any], answers: TextIO) -> None:
-    from dovetail_conformance.engine import rows_of
     from dovetail_conformance.levels import LEVELS
     from dovetail_conformance.plan import Wanted, opinfos, task_of
     from dovetail_conformance.report import as_data
     from dovetail_conformance.run import import_opinfos
+    from dovetail_conformance.seeds import rows_by_seed
     from dovetail_conformance.subject import Subject
 
     def say(**what: Any) -> None:
@@ -39,11 +39,12 @@ def serve(setup: dict[str, Any], answers: TextIO) -> None:
     import_opinfos(setup["opinfos"])
     subject, level = Subject.of(setup["executor"], setup["expectations"]), LEVELS[setup["level"]]
     wanted = Wanted(**{k: v and tuple(v) for k, v in setup["wanted"].items()})
+    seeds = range(setup["seed"], setup["seed"] + setup["seeds"])
     opinfos()
     gc.freeze()  # collections, of which some checks make many, leave out what was imported
     say(ready=True)
     for line in sys.stdin:
-        for row in rows_of(task_of(json.loads(line)), subject, level, wanted, setup["seed"], lambda check: say(doing=check)):
+        for row in rows_by_seed(task_of(json.loads(line)), subject, level, wanted, seeds, lambda check: say(doing=check)):
             say(row=as_data(row))
         say(end=sorted(subject.ran))
 

@@ -115,7 +115,7 @@ def _named(cell: Cell) -> bool:
 def _called(variant: Variant) -> str | None:
     """Describe what is wrong with a call without gradients: its result, what it wrote, a line whose result differs from its meta."""
     case, row = variant.case, variant.row
-    function = case.compiled(passes=[checked], **_tracing(row))
+    function = case.compiled_once("variant", passes=[checked], **_tracing(row))
     with mode(row.mode):
         inputs = fresh(case.program.inputs)  # inference tensors in inference mode
         ran = case.call(function, inputs)
@@ -161,7 +161,7 @@ def _trained(cell: Cell, variant: Variant) -> str | None:
         theirs = gradients(case.eager, fresh(case.program.inputs), wanted, row.cotangent)
         if theirs is None or theirs.error is not None:
             return None
-        function = case.compiled(**_tracing(row))
+        function = case.compiled_once("trained variant", **_tracing(row))
         ours = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
         if ours is None:
             return "the gradient is missing"

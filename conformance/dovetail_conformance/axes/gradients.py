@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.case import SEED, Ran
+from dovetail_conformance.draws import generator
 from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import calm, nudged
 
@@ -44,8 +45,7 @@ def ends_the_process(operation: str, inputs: Sequence[Tensor], wanted: Sequence[
 
 def cotangent(x: Tensor, kind: str) -> Tensor:
     """Return the cotangent of a result: the same values for the same shape, in any precision."""
-    generator = torch.Generator().manual_seed(SEED)
-    values = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(torch.bfloat16).to(x.device, x.dtype)
+    values = torch.randn(x.shape, generator=generator(SEED), dtype=torch.float64).to(torch.bfloat16).to(x.device, x.dtype)
     if kind == "ones":
         return torch.ones_like(values)
     if kind == "zero":
@@ -77,7 +77,7 @@ def gradients(
     ends = ends[-1:] if kind == "of one result" else ends
     cotangents = [cotangent(x, kind) for x in ends]
     if moved is not None:
-        noise = torch.Generator().manual_seed(moved)
+        noise = generator(moved)
         cotangents = [nudged(x, eps, noise).to(x.dtype) for x in cotangents]
     before = [x.clone() for x in cotangents]
     values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]

@@ -69,7 +69,7 @@ def about(report: Report) -> str:
     parts = [f"suite {report.suite.get('version', '?')} ({str(report.suite.get('hash', '?'))[:12]})"]
     parts += [message] if (message := distribution(report)) else []
     parts += [f"{key} {value}" for key, value in report.environment.items() if isinstance(value, (str, int, float)) and value != ""]
-    parts += [f"seed {report.seed}", duration(report.seconds), *([report.created] if report.created else [])]
+    parts += [_seeds(report), duration(report.seconds), *([report.created] if report.created else [])]
     return ", ".join(parts)
 
 
@@ -121,3 +121,7 @@ def in_full(row: Row) -> str:
 def unusual(rows: Iterable[Row]) -> list[Row]:
     """Return the rows that a reader wants to see: failures first, then what is expected to fail or waived."""
     return sorted((row for row in rows if row.state not in USUAL), key=lambda row: (not row.failed, list(LETTERS).index(row.state)))
+
+
+def _seeds(report: Report) -> str:
+    return f"seed {report.seed}" if report.seeds == 1 else f"seeds {report.seed} to {report.seed + report.seeds - 1}"

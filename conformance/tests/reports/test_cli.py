@@ -76,6 +76,7 @@ def test_an_executor_s_name_runs_the_suite_at_level_core(runs):
             "processes": 0,
             "timeout": 120.0,
             "seed": 0,
+            "seeds": 1,
             "expectations": None,
             "lock": None,
             "update_lock": False,
@@ -89,7 +90,19 @@ def test_an_executor_s_name_runs_the_suite_at_level_core(runs):
 def test_every_option_reaches_the_suite(runs, tmp_path):
     (tmp_path / "known.toml").touch()
     words = ["--level", "smoke", "mine", "-k", "softmax", "-k", "torch.*max", "--check", "meta", "--dtype", "float32", "--device", "cpu", "-n", "2"]
-    words += ["--seed", "7", "--timeout", "1.5", "--expectations", tmp_path / "known.toml", "--lock", tmp_path / "lock", "--update-lock"]
+    words += [
+        "--seed",
+        "7",
+        "--seeds",
+        "3",
+        "--timeout",
+        "1.5",
+        "--expectations",
+        tmp_path / "known.toml",
+        "--lock",
+        tmp_path / "lock",
+        "--update-lock",
+    ]
     words += ["--update-expectations", "-x"]
 
     assert say(*words).exit_code == 0
@@ -102,6 +115,7 @@ def test_every_option_reaches_the_suite(runs, tmp_path):
         "processes": 2,
         "timeout": 1.5,
         "seed": 7,
+        "seeds": 3,
         "expectations": tmp_path / "known.toml",
         "lock": tmp_path / "lock",
         "update_lock": True,
