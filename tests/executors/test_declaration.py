@@ -104,6 +104,7 @@ def test_what_a_checker_returns_is_true_or_a_sentence(message, verdict):
         ({"dtypes": ["float33"]}, "dtypes= names 'float33', which is not a known dtype; name one as torch does"),
         ({"dtypes": torch.float32}, r"dtypes= is a collection of element types, got torch.float32 alone; write dtypes=\[...\]"),
         ({"devices": ["cuda:0"]}, "devices= names 'cuda:0', which is not a kind of device; name one without its number"),
+        ({"devices": ["gpu"]}, "devices= names 'gpu', which is not a kind of device that torch knows; 'cpu' and 'cuda' are"),
         ({"devices": "cuda"}, r"devices= is a collection of kinds of device, got 'cuda' alone; write devices=\['cuda'\]"),
     ],
 )

@@ -345,6 +345,11 @@ def test_30_an_installed_executor_is_named_with_its_distribution_and_the_line_th
         (note,) = raised.value.__notes__
         assert "raised by test_installed 0 (dovetail-test 0.7)" in note
         assert 'DOVETAIL_DISABLE=test_installed in the environment, or disable = ["test_installed"] under [tool.dovetail]' in note
+        assert note.endswith("leave it out of executors=[...] where a call of dovetail.jit names it")
+        with dovetail.use(disable=["test_installed"]), pytest.raises(ExecutorError, match="disables it; leave test_installed out there"):
+            dovetail.jit(lambda x: torch.sin(x), executors=["test_installed"])(torch.ones(3))
+        with dovetail.use(disable=["test_installed"]):
+            torch.testing.assert_close(dovetail.jit(lambda x: torch.sin(x))(torch.ones(3)), torch.sin(torch.ones(3)))
     finally:
         REGISTRY.executors.pop("test_installed")
 

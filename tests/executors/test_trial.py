@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 from stand_ins import F, Pointwise, of
 
 import dovetail
+from dovetail.executors.discovery.plugin_status import Plugin
+from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.trials import budget, judge
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
@@ -361,6 +365,28 @@ def test_another_process_remembers_by_version(folder):
     kept.rename(kept.with_name("0" * 64 + ".json"))
     DISTRUST.kept.clear()
     assert list(DISTRUST.listed()) == []
+
+
+def test_a_kernel_that_was_mended_is_tried_again(monkeypatch, tmp_path):
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "kernel.py").write_text("wrong")
+    monkeypatch.setitem(sys.modules, "own_package", SimpleNamespace(__file__=str(package / "__init__.py")))
+    monkeypatch.setattr(REGISTRY, "plugins", (Plugin("own", "own_package", executors=("own",)),))
+
+    def runs(kernel):
+        ex = of("own", torch.sin, kernel)
+        ex.distribution = ("dovetail-own", "1.0")
+        fn = dovetail.jit(lambda x: torch.sin(x), executors=[ex])
+        fn(torch.randn(4))
+        return dovetail.explain(fn).rows[0].actual
+
+    with pytest.warns(dovetail.DisagreementWarning):
+        runs(wrong_beyond(2))
+    assert runs(wrong_beyond(2)) == "torch"
+    (package / "kernel.py").write_text("right")
+    assert runs(torch.sin) == "own"
 
 
 def test_what_is_cleared_is_tried_again():

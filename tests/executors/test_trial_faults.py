@@ -206,6 +206,10 @@ def test_a_stranger_is_tried_in_one_process_and_out_in_the_next_until_its_versio
         assert process.returncode == 0, process.stderr
         runs.append((process.stderr.count("DisagreementWarning: stranger disagrees"), process.stdout.split()))
     assert runs == [(1, ["stranger", "disagreed"]), (0, ["torch"]), (1, ["stranger", "disagreed"])]
+    module = tmp_path / "stranger.py"
+    module.write_text(module.read_text().replace("torch.sin(input) + 1", "torch.sin(input)"))
+    process = new_process(["-c", PROGRAM], env=env)
+    assert process.stdout.split()[:2] == ["stranger", "agreed,"], process.stdout + process.stderr
 
 
 def kept_by(key):

@@ -79,6 +79,10 @@ def devices_of(wanted: Iterable[str] | None) -> frozenset[str] | None:
     for kind in kinds:
         if not (isinstance(kind, str) and kind.isidentifier()):
             raise ExecutorError(f"devices= names {kind!r}, which is not a kind of device; name one without its number: 'cuda'")
+        try:
+            torch.device(kind)
+        except RuntimeError:
+            raise ExecutorError(f"devices= names {kind!r}, which is not a kind of device that torch knows; 'cpu' and 'cuda' are") from None
     return kinds
 
 

@@ -336,6 +336,6 @@ def _operation(claims: str, operation: Symbol | Callable | str) -> Symbol:
     symbol = symbol_for(operation)
     if symbol is not None:
         return symbol
-    near = suggestion(operation, SYMBOLS) if isinstance(operation, str) else ""
+    near = suggestion(operation if "." in operation else f"torch.{operation}", SYMBOLS) if isinstance(operation, str) else ""
     near = near if near.startswith("did you") else "name a symbol, or a torch function that Dovetail decomposes (docs/operations.md)"
     raise ExecutorError(f"{claims} {operation!r}, which is not an operation; {near}")

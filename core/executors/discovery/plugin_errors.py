@@ -44,12 +44,12 @@ def named(ex: Executor) -> str:
 
 
 def way_out(ex: Executor) -> str:
-    """Return the line of configuration that goes on without `ex`."""
+    """Return the line of configuration that goes on without `ex`; it cannot disable what a call of dovetail.jit names."""
     if ex.last_resort:
         return f"{ex.name} is an executor of last resort: put one that runs this operation before it"
     if REGISTRY.executors.get(ex.name) is ex:
         line = f'DOVETAIL_DISABLE={ex.name} in the environment, or disable = ["{ex.name}"] under [tool.dovetail] in pyproject.toml'
-        return f"to go on without it: {line}"
+        return f"to go on without it: {line}; leave it out of executors=[...] where a call of dovetail.jit names it"
     return f"to go on without it: leave {ex.name} out of executors=[...] where dovetail.jit is called"
 
 

@@ -2,7 +2,7 @@
 
 A disagreement holds for the process, and where the executor comes from an installed distribution it is kept in a file for other processes:
 `dovetail disagreements` lists them and clears them.  A file is known by what it is about: the executor, its version, that of its
-distribution and of torch, and the structure of the line; another version is tried anew.
+distribution and of torch, the files of its package, and the structure of the line; another version, and a mended one, is tried anew.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ import torch
 from dovetail import options
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import distribution
+from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, tree_map
 from dovetail.trace.printing import is_region
 
@@ -64,7 +66,8 @@ class Distrust:
         mark = structure(line)
         if mark in (own := self.own.get(ex, {})):
             return own[mark]
-        entry = self._kept(folder()).get(digest(ex, mark)) if _key_of(ex) else None
+        kept = self._kept(folder())
+        entry = kept.get(digest(ex, mark)) if kept and _key_of(ex) else None
         return None if entry is None else _refusal(entry.message, entry.case)
 
     def add(self, ex: Executor, line: BoundSymbol, operation: str, message: str, case: str) -> None:
@@ -103,6 +106,7 @@ class Distrust:
 
 
 DISTRUST = Distrust()
+_STAMPS: WeakKeyDictionary[Executor, str] = WeakKeyDictionary()  # of the files of executors' packages, read once
 _FORGIVING: ContextVar[bool] = ContextVar("forgiving", default=False)
 
 
@@ -143,7 +147,7 @@ def structure(line: BoundSymbol) -> str:
 
 def digest(ex: Executor, mark: str) -> str:
     """Return the name of the file for a line of an executor."""
-    of = [FORMAT, ex.name, ex.version, _key_of(ex), torch.__version__, mark]
+    of = [FORMAT, ex.name, ex.version, _key_of(ex), _stamp_of(ex), torch.__version__, mark]
     return hashlib.sha256(json.dumps(of).encode()).hexdigest()
 
 
@@ -151,6 +155,24 @@ def _key_of(ex: Executor) -> tuple[str, str] | None:
     """The distribution that an executor came from, with its version; None where a version says nothing of its code."""
     origin = distribution(ex)
     return origin if origin is not None and origin[1] else None
+
+
+def _stamp_of(ex: Executor) -> str:
+    """Return what changes when a file of the executor's package does; empty where it has none."""
+    if ex not in _STAMPS:
+        modules = [row.value.partition(":")[0] for row in REGISTRY.plugins or () if ex.name in row.executors and row.value]
+        files = [path for name in modules for path in _files_of(getattr(sys.modules.get(name), "__file__", None))]
+        contents = [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+        _STAMPS[ex] = hashlib.sha256(json.dumps(contents).encode()).hexdigest() if contents else ""
+    return _STAMPS[ex]
+
+
+def _files_of(file: str | None) -> list[Path]:
+    """Return the files of the package whose `__init__.py` this is, or the file of a module alone."""
+    path = Path(file) if file else None
+    if path is None or path.name != "__init__.py":
+        return [path] if path is not None and path.is_file() else []
+    return sorted(each for each in path.parent.rglob("*") if each.is_file() and each.suffix != ".pyc")
 
 
 def _refusal(message: str, case: str) -> str:

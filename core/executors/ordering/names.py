@@ -38,10 +38,11 @@ def state_of(name: str, row: Plugin | None) -> str:
 
 def contradiction(name: str, requested: tuple[Setting, str], disabling: Setting) -> str:
     verb = "disables it" if disabling.option is options.DISABLE else "does not allow it"
+    in_code = requested[0].source.layer in ("jit", "use")  # which goes before the environment
+    edit = f"; leave {name} out there" if in_code else f'; take it out of one of them, or say {options.EXECUTORS.name}="-{name}"'
     return (
         f"{requested[0].option.key} in {requested[0].source} asks for {name} ({requested[1]}), "
-        f"and {disabling.option.key} in {disabling.source} {verb}; "
-        f'take it out of one of them, or say {options.EXECUTORS.name}="-{name}"'
+        f"and {disabling.option.key} in {disabling.source} {verb}{edit}"
     )
 
 
