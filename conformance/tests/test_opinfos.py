@@ -16,6 +16,7 @@ from dovetail import devices, dtypes
 from dovetail.errors import InputDtypeError
 from dovetail.langs.torch import TorchSymbol
 from dovetail.prims import SYMBOLS
+from dovetail_conformance.draws import seeded
 from dovetail_conformance.opinfo import OPINFOS, TO_TORCH, ErrorSample, OpInfo, SampleInput, unlike
 from dovetail_conformance.program import extreme, program_of
 from dovetail_conformance.twins import twin_of
@@ -72,6 +73,19 @@ def test_an_operation_has_one():
 
 @by_operation
 def test_eager_accepts_the_samples_and_the_reference_agrees(info: OpInfo):
+    agree(info)
+
+
+@pytest.mark.slow
+@by_operation
+def test_the_reference_agrees_with_other_seeds(info: OpInfo):
+    for seed in range(1, 4):
+        with seeded(seed):
+            agree(info)
+
+
+def agree(info: OpInfo) -> None:
+    """Compare the reference of an operation with eager, with every sample."""
     ran = set()
     for dtype, sample in samples_of(info):
         if OLDEST and info.name == "trace" and dtype is dtypes.bfloat16:  # which torch 2.10 does not compute

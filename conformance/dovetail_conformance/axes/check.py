@@ -18,7 +18,7 @@ from dovetail_conformance.accuracy import inaccuracy
 from dovetail_conformance.attributes import unlike
 from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.covering import Row
-from dovetail_conformance.axes.exact import normalized_room, sums_exactly
+from dovetail_conformance.axes.exact import normalized_room, sums_exactly, turned_room
 from dovetail_conformance.axes.gradients import Gradients, ends_the_process, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.variants import Variant, Variants
@@ -206,7 +206,8 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         own, others = (partial(each, case, wanted, kind, part) for each in (_own, _others))
         truth = replace(truth, sharp=truth.sharp or sharp, own=own, others=others)
         if part == "values":
-            truth = replace(truth, extra=normalized_room(case, theirs.results, theirs.values, theirs.largest))
+            extra = normalized_room(case, theirs.results, theirs.values, theirs.largest)
+            truth = replace(truth, extra=turned_room(case, theirs.values, wanted, kind) if case.pointwise else extra)
         if (difference := inaccuracy(getattr(ours, part), truth)) is not None:
             return f"{what} for {kind} cotangents: {difference}"
     return None

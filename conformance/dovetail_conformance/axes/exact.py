@@ -10,8 +10,10 @@ from torch import Tensor
 
 from dovetail import prims
 from dovetail.prims import Tag
+from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.case import Case
 from dovetail_conformance.oracle import flat
+from dovetail_conformance.program import fresh
 
 SUMS, PRODUCTS = {prims.sum, prims.cumsum, prims.div, prims.add}, {prims.matmul, prims.linear}
 MOST = 1 << 24  # of the steps between numbers that float32 can tell apart
@@ -43,3 +45,23 @@ def normalized_room(case: Case, results: Sequence[Any], gradients: Sequence[Any]
         return ROUNDINGS * torch.finfo(first.dtype).eps * cotangent * first.detach().abs().to(torch.float64)
 
     return [room(gradient) for gradient in flat(gradients)]
+
+
+def turned_room(case: Case, values: Sequence[Any], wanted: Sequence[int], kind: str) -> list[Any]:
+    """Return how far each gradient in complex128 may be off by the roundings of a product of its Jacobian; None of others.
+
+    The gradient of sgn(z) is a small part of g / |z|, of which eager keeps the digits that are left. No wider dtype has the exact one, so that the
+    size of the Jacobian tells: that of the gradient for the cotangent, and for the cotangent times i.
+    """
+    if not any(isinstance(x, Tensor) and x.dtype is torch.complex128 for x in values):
+        return [None] * len(values)
+    turned = gradients(case.eager, fresh(case.program.inputs), wanted, kind, turned=True)
+    others = turned.values if turned is not None and turned.values is not None else [None] * len(values)
+
+    def room(gradient: Any, other: Any) -> Any:
+        if not isinstance(gradient, Tensor) or not isinstance(other, Tensor) or gradient.dtype is not torch.complex128:
+            return None
+        size = torch.maximum(gradient.detach().abs(), other.detach().abs()).nan_to_num(0.0, 0.0, 0.0)
+        return (ROUNDINGS * torch.finfo(torch.float64).eps * size)[..., None]
+
+    return [room(*pair) for pair in zip(values, others, strict=True)]

@@ -61,11 +61,18 @@ def cotangent(x: Tensor, kind: str) -> Tensor:
 
 
 def gradients(
-    call: Callable[..., Ran], inputs: Sequence[Tensor], wanted: Sequence[int], kind: str, moved: int | None = None, eps: float = 0.0
+    call: Callable[..., Ran],
+    inputs: Sequence[Tensor],
+    wanted: Sequence[int],
+    kind: str,
+    moved: int | None = None,
+    eps: float = 0.0,
+    *,
+    turned: bool = False,
 ) -> Gradients | None:
     """Return the results and gradients of a call; None where no result requires a gradient.
 
-    With `moved`, a seed, each element of the cotangents is off by about `eps`.
+    With `moved`, a seed, each element of the cotangents is off by about `eps`; with `turned`, complex cotangents are multiplied by i.
     """
     leaves = [inputs[i].requires_grad_() for i in wanted]
     ran = call(inputs, grad=True)
@@ -79,6 +86,7 @@ def gradients(
     if moved is not None:
         noise = generator(moved)
         cotangents = [nudged(x, eps, noise).to(x.dtype) for x in cotangents]
+    cotangents = [x * 1j if turned and x.is_complex() else x for x in cotangents]
     before = [x.clone() for x in cotangents]
     values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]
     try:
