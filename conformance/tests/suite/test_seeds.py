@@ -194,3 +194,14 @@ def test_workers_take_several_seeds(tmp_path) -> None:
     report = run(f"{file}:wrong", checks=["forward"], seeds=2, processes=1)
 
     assert [row.state for row in rows(report, "forward")] == ["flaky"]
+
+
+@mark.parametrize(("off", "state"), [(0.0, "pass"), (1.0, "fail")])
+def test_a_sum_that_eager_rounds_in_16_bits_is_compared_with_eagers(off: float, state: str) -> None:
+    """The mean of numbers around 100 that cancel is off by more than its tolerance in eager mode, with some seeds."""
+    pooling = torch.nn.functional.adaptive_avg_pool3d
+    ex = running(lambda x, size: pooling(x, size) + off, "torch.nn.functional.adaptive_avg_pool3d")
+
+    report = check(ex, operations=["adaptive_avg_pool3d"], dtypes=["bfloat16"], devices=CPU, checks=["reference"], seed=1)
+
+    assert [row.state for row in rows(report, "reference")] == [state], report.failures
