@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from pytest import fixture, mark, param, raises
 
 import dovetail
+from dovetail.errors import ExecutorError
 from dovetail.extend import OperatorExecutor
-from dovetail_conformance import Report, check
+from dovetail_conformance import Report, check, subject
 from dovetail_conformance.acts import acts
 from dovetail_conformance.attributes import unlike
 from dovetail_conformance.broken import running
@@ -55,6 +58,31 @@ def test_an_executor_that_runs_nothing_fails() -> None:
 
     assert row.failed
     assert row.message == "the executor is available, and no program that was compiled for it has a line of its own"
+
+
+@pytest.mark.parametrize("value", ["mine_elsewhere", "mine_elsewhere:plugin"])
+def test_the_declaration_of_an_executor_that_is_unavailable_here_is_tested(monkeypatch, value) -> None:
+    class Elsewhere(OperatorExecutor):
+        def available(self):
+            return "needs a card that is not here"
+
+    def make() -> list[OperatorExecutor]:
+        ex = Elsewhere("elsewhere")
+        ex.implements(torch.sin, torch.sin)
+        return [ex]
+
+    hooks = SimpleNamespace(dovetail_executors=make)
+    monkeypatch.setitem(sys.modules, "mine_elsewhere", SimpleNamespace(plugin=hooks) if ":" in value else hooks)
+    row = SimpleNamespace(name="elsewhere", status="unavailable", executors=("elsewhere",), value=value)
+    monkeypatch.setattr(subject, "plugins", lambda: (row,))
+
+    report = check("elsewhere", operations=[*SIN, "declaration"], devices=["cpu"], level="smoke")
+
+    assert not report.failures
+    assert states(report, "declaration") == states(report, "checkers") == {"pass"}
+    assert {row.message for row in report if row.state == "not-run"} == {"elsewhere is not available here: needs a card that is not here"}
+    with raises(ExecutorError, match="no executor is called"):
+        check("nowhere", operations=SIN)
 
 
 @pytest.mark.parametrize("checks", [None, ["checkers", "refusals"], ["forward"]])
