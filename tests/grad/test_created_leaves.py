@@ -161,6 +161,56 @@ def test_an_argument_becomes_a_leaf_that_requires_grad(fn):
     assert fast.cache_info().hits == 1
 
 
-def test_an_argument_that_was_read_before_does_not_become_a_leaf():
-    with pytest.raises(dovetail.errors.Unsupported, match="has read before"):
-        dovetail.jit(lambda x: (x * 2, x.requires_grad_()))(X.clone())
+def read_before(x):
+    y = (x + 1).sigmoid() * x * 2
+    return y, (x.requires_grad_() * y).sum()
+
+
+def gradient_inside(x):
+    y = torch.relu(x) + x.sum()
+    x.requires_grad_()
+    return torch.autograd.grad((x**3 * y).sum(), x, create_graph=True)[0] * y, y.requires_grad, x.requires_grad
+
+
+@pytest.mark.parametrize("fn", [read_before, gradient_inside])
+def test_what_an_argument_was_read_for_before_it_requires_grad_has_no_part_in_its_gradient(fn):
+    fast = dovetail.jit(fn)
+    for size, already in ((3, False), (3, False), (4, False), (4, True)):
+        outcomes = []
+        for run in (fn, fast):
+            x = torch.rand(size, generator=torch.Generator().manual_seed(size)).requires_grad_(already)
+            results = run(x)
+            histories = [part for part in results if isinstance(part, torch.Tensor) and part.requires_grad]
+            sum(part.sum() for part in histories).backward() if histories else None
+            outcomes.append((results, len(histories), x.grad, x.requires_grad))
+        torch.testing.assert_close(*outcomes)
+
+
+def test_a_buffer_that_was_read_requires_grad_from_then_on():
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("zero", torch.tensor(0.0), persistent=False)
+
+        def forward(self, x):
+            scaled = x * (self.zero + 1)
+            loss = self.zero
+            if self.training:
+                loss.requires_grad_()
+            return loss + scaled.square().mean()
+
+    modules = Loss(), Loss()
+    fast = dovetail.jit(modules[1])
+    for size in (3, 3, 4):
+        outcomes = []
+        for module, run in zip(modules, (modules[0], fast), strict=True):
+            x = torch.linspace(0, 1, size).requires_grad_()
+            run(x).backward()
+            outcomes.append((x.grad, module.zero.grad, module.zero.requires_grad))
+        torch.testing.assert_close(*outcomes)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.mul_(2).requires_grad_(), lambda x: (x[1:], x.requires_grad_())], ids=["a write", "a view"])
+def test_an_argument_that_was_written_to_or_viewed_does_not_become_a_leaf(fn):
+    with pytest.raises(dovetail.errors.Unsupported, match="has written to before, holds a view of"):
+        dovetail.jit(fn)(X.clone())

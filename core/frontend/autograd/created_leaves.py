@@ -11,8 +11,8 @@ from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.langs.torch import LANGUAGE
 from dovetail.torch_internals import unreached_leaf
-from dovetail.trace import Proxy, TensorProxy, Trace, prims_of, requires_grad, user_line
-from dovetail.trace.aliases import root_of, tracked_views
+from dovetail.trace import Proxy, TensorProxy, Trace, prims_of, requires_grad, substitute, user_line
+from dovetail.trace.aliases import root_of, storage_roots, tracked_views, view_bases
 
 if TYPE_CHECKING:
     from dovetail.frontend.autograd.traced_autograd import TracedAutograd
@@ -27,6 +27,30 @@ def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad:
     require(inexact or not needs_grad, "Only Tensors of floating point and complex dtype can require gradients", error=RuntimeError)
     autograd.parameters[parameter] = None
     return autograd.require_gradient(parameter) if needs_grad else parameter
+
+
+def detach_earlier_reads(recorder: Any, p: Proxy) -> bool:
+    """Let the lines recorded so far read `p` detached, so that no gradient comes through them; return whether that is possible.
+
+    It is not after a write to `p`, whose gradient would be that of the value before, nor where the program holds a view of `p`, which may
+    become a result, nor where a segment of the program has run.
+    """
+    trace: Trace = recorder.trace
+    first = next((i for i, line in enumerate(trace.lines) if any([read is p for read in line.reads])), None)
+    if first is None:
+        return True
+    if recorder.environment.session is not None:
+        return False
+    bases = view_bases(trace.lines)
+    written = any([root_of(inner.args[0], bases) is p for inner in prims_of(trace.lines) if inner.symbol is prims.copy_])
+    viewed = any([root is p and value is not p for value, root in storage_roots(trace, trace.lines).items()])
+    if written or viewed or trace.depth or trace.enclosing:
+        return False
+    count = len(trace.lines)
+    earlier = LANGUAGE["detach"](p)
+    before, detached = trace.lines[:count], trace.lines[count:]
+    trace.lines[:] = [*before[:first], *detached, *[substitute(line, {p: earlier}) for line in before[first:]]]
+    return True
 
 
 def computed_from(trace: Trace, leaves: Collection[Proxy]) -> set[Proxy]:

@@ -10,7 +10,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
-from dovetail.frontend.autograd.created_leaves import computed_from
+from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, add_hook
 from dovetail.frontend.autograd.recorded_backward import BACKWARD, Request, record_gradients
@@ -298,12 +298,12 @@ class TracedAutograd:
         return LANGUAGE["requires_grad_"](p, value)
 
     def mark(self, p: Proxy) -> Proxy:
-        """Let a tensor from outside require grad from the beginning of the computation on, if nothing has read it yet."""
-        trace, tracker = self.recorder.trace, self.recorder.environment.tracker
-        if self.recorder.environment.session is not None or any([p in line.reads for line in trace.lines]):
+        """Let a tensor from outside require grad from the beginning of the computation on; what has read it before reads it detached."""
+        tracker = self.recorder.environment.tracker
+        if not detach_earlier_reads(self.recorder, p):
             raise Unsupported(
-                f"requires_grad_() of an argument that the compiled function has read before is not traced; call it first, or outside\n"
-                f"  called at {user_line()}"
+                f"requires_grad_() of an argument that the compiled function has written to before, holds a view of, or has decided by, is not "
+                f"traced; call it first, or outside\n  called at {user_line()}"
             )
         tracker.calls.append(tracker.sources.fresh(tracker.source(p), len(tracker.calls), torch.Tensor.requires_grad_))
         self.marked.add(p)
