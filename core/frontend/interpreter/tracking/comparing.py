@@ -30,6 +30,7 @@ from dovetail.frontend.guards.runtime import contents_of
 from dovetail.frontend.interpreter.tracking.constants import is_constant, reads_content
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, base_of, keys_of
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash, with_many_keys
+from dovetail.frontend.interpreter.tracking.rules import TYPE_ALIASES
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS
 
 _SEQUENCES = (list, tuple, deque)
@@ -51,6 +52,7 @@ FIXED = (
     staticmethod,
     ContextVar,
     CodeType,
+    *TYPE_ALIASES,
 )  # their identity is their value
 
 

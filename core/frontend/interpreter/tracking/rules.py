@@ -36,6 +36,7 @@ import sys
 import threading
 import time
 import types
+import typing
 import weakref
 from array import array
 from collections.abc import Sequence
@@ -116,7 +117,9 @@ FUNCTIONS: dict[Any, Any] = {  # in Python, but of classes in the table: they ru
     random.Random.seed: EFFECT,
     **{getattr(random.Random, name): _SAMPLES for name in ("getstate", "setstate")},
 }
+TYPE_ALIASES = (typing.TypeAliasType,) if sys.version_info >= (3, 12) else ()  # of `type X = ...`: nothing of one can be set
 _STORING = (
+    *TYPE_ALIASES,
     *(functools.partial, slice, types.MappingProxyType, property, staticmethod, classmethod),
     *(collections.OrderedDict, collections.defaultdict, collections.deque, operator.itemgetter, operator.attrgetter, operator.methodcaller),
     *(types.CellType, types.MethodType, types.SimpleNamespace, types.GenericAlias, types.UnionType, types.FunctionType, types.CodeType),
