@@ -355,6 +355,31 @@ def test_functions_without_a_meaning_run_between_two_pieces(function):
         assert_equal_arrays(compiled(x, y), program(x, y))
 
 
+ON_SETS = {
+    "isin": lambda x, y: np.isin(x, y),
+    "isin of an array": lambda x, y: np.isin(x.numpy(), y, invert=True),
+    "unique": lambda x, y: np.unique(x % 3, return_counts=True),
+    "union1d": lambda x, y: np.union1d(x, y),
+    "setdiff1d": lambda x, y: np.setdiff1d(x, y),
+    "intersect1d": lambda x, y: np.intersect1d(x, y.numpy()),
+}
+
+
+@pytest.mark.parametrize("function", ON_SETS.values(), ids=ON_SETS)
+def test_functions_on_sets_take_tensors(function, recwarn):
+    compiled = dovetail.jit(function)
+    for start in (0, 1, 4):
+        x, y = torch.arange(start, start + 5), torch.tensor([2, 4])
+        assert_equal_arrays(compiled(x, y), function(x, y))
+    assert not recwarn.list
+
+
+def test_functions_on_sets_refuse_tensors_that_require_grad_as_in_eager_mode():
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="Can't call numpy"):
+        dovetail.jit(np.unique)(x)
+
+
 def test_an_error_of_numpy_is_its_own():
     program = dovetail.jit(lambda x: np.percentile(x.numpy(), 200))
 

@@ -21,7 +21,7 @@ from dovetail.frontend.arrays.conversion import is_traceable
 from dovetail.frontend.arrays.floating_errors import guard_errors
 from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.arrays.outside import on_tensors, runs_outside
-from dovetail.frontend.arrays.recorder import call_numpy, meaning_of, python_of
+from dovetail.frontend.arrays.recorder import call_numpy, is_set_operation, meaning_of, python_of
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.environment import constant
@@ -212,6 +212,10 @@ class Arrays:
         with self.speaking():
             result = call_numpy(tracker, function, meaning, args, kwargs, frame)
         return tree_map(lambda x: self._wrapped(tracker, x), result) if wrap else result
+
+    def operands_of(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the arguments of a call of NumPy's, with arrays in the place of tensors where it makes them before anything else."""
+        return tree_map(self._operand, (args, kwargs)) if is_set_operation(function) else (args, kwargs)
 
     def inside_only(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         """Call a function of NumPy's where nothing runs between segments; Unsupported for an error that NumPy may not raise."""

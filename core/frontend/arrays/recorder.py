@@ -204,6 +204,12 @@ def python_of(function: Any) -> FunctionType | None:
     return python if type(function) is _DISPATCHER and type(python) is FunctionType else None
 
 
+def is_set_operation(function: Any) -> bool:
+    """Return whether a function of NumPy's is one of those on sets, as np.isin, whose first act is to make arrays of their arguments."""
+    python = python_of(function)
+    return python is not None and "arraysetops" in python.__code__.co_filename
+
+
 def meaning_of(function: Any) -> Any:
     """Return what a callable of NumPy's means on traced arrays, NULL where the language has nothing; None for what is not NumPy's."""
     kind = type(function)

@@ -80,6 +80,7 @@ class ArrayHooks(Recorder):
         if not self.choices.creates and not any([isinstance(x, Proxy) for x in leaves(([getattr(function, "__self__", None), *args], kwargs))]):
             return NULL
         args, kwargs = [tracker.plain(x) for x in args], {name: tracker.plain(x) for name, x in kwargs.items()}
+        args, kwargs = self.arrays.operands_of(function, args, kwargs)
         session = self.environment.session
         if session is None:
             return self.arrays.inside_only(tracker, function, args, kwargs, frame)
