@@ -30,13 +30,13 @@ def main(families: tuple[str, ...], wanted: str, only: str, workers: int, folder
     place.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(place / "lock", timeout=0):
-            checkout(place / "checkout")
+            commit, modified = checkout(place / "checkout")
             environment = Environment(place / "env")
             requirements = place / "checkout" / "benchmarks" / "ecosystem" / "requirements.txt"
             pins = ["--requirement", str(requirements)], requirements.read_text().splitlines()
             install(environment, find_python(wanted), build(place, distributions), *pins)
             command = [environment.bin / "python", place / "checkout" / "benchmarks" / "ecosystem", *families, "--workers", str(workers)]
-            command += ["--only", only, "--output", RESULT]
+            command += ["--only", only, "--output", RESULT, "--commit", commit[:9] + " and changes" * modified]
             sys.exit(subprocess.run(command, cwd=place, env=surroundings()).returncode)
     except Timeout:
         raise click.ClickException(f"another run uses {place}") from None

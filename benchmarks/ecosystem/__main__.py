@@ -39,14 +39,15 @@ console = Console(highlight=False, soft_wrap=True)
 @click.option("--only", default="", help="A regular expression that LIBRARY NAME MODE has to contain.")
 @click.option("--workers", default=2, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file that gets the outcomes; it keeps those of other cases.")
-def main(families: tuple[str, ...], only: str, workers: int, output: Path | None) -> None:
+@click.option("--commit", default="", help="What is kept with the outcomes as the commit that was tried.")
+def main(families: tuple[str, ...], only: str, workers: int, output: Path | None, commit: str) -> None:
     """Try the cases of these files, all by default, and print what did not go right."""
     listed = [(family, *each) for family in families or FAMILIES for each in names(family) if re.search(only, " ".join(each))]
     began, outcomes, written = time.monotonic(), [], 0
     for outcome in trials(listed, workers):
         outcomes.append(outcome)
         if output and (len(outcomes) - written == AT_ONCE or len(outcomes) == len(listed)):
-            write(output, outcomes[written:])
+            write(output, outcomes[written:], commit)
             written = len(outcomes)
     console.print(summary(outcomes), f"in {time.monotonic() - began:.0f} s")
     sys.exit(any(each.verdict in ("wrong", "crashed") for each in outcomes))
@@ -71,11 +72,19 @@ def trials(listed: list[tuple[str, str, str, str]], workers: int) -> Iterator[Ou
             yield outcome
 
 
-def write(output: Path, outcomes: list[Outcome]) -> None:
-    """Put outcomes into a file, in the order of the cases; those of other versions of libraries and of former cases are dropped."""
+def write(output: Path, outcomes: list[Outcome], commit: str) -> None:
+    """Put outcomes into a file, in the order of the cases; those of other versions of libraries and of former cases are dropped.
+
+    Each row has the date and the commit of its run, since a part can be renewed; `at_first` is the first verdict that a case ever had.
+    """
     now, kept = about(), json.loads(output.read_text()) if output.exists() else {"about": {}, "outcomes": []}
     same = kept["about"] | {"date": now["date"]} == now
-    rows = {(each["library"], each["name"], each["mode"]): each for each in (*(kept["outcomes"] if same else ()), *map(dataclasses.asdict, outcomes))}
+    rows = {(each["library"], each["name"], each["mode"]): each for each in (kept["outcomes"] if same else ())}
+    for outcome in outcomes:
+        key = outcome.library, outcome.name, outcome.mode
+        before = rows.get(key, {}).get("at_first", "unusable")
+        at_first = outcome.verdict if before == "unusable" else before
+        rows[key] = dataclasses.asdict(outcome) | {"date": now["date"], "commit": commit, "at_first": at_first}
     order = [key for family in FAMILIES for key in names(family)]
     output.write_text(json.dumps({"about": now, "outcomes": [rows[key] for key in order if key in rows]}, indent=1) + "\n")
 

@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("functions", "torchvision_functions", "networks", "training", "torchvision_models", "timm_models", "huggingface_models")
+TABLE = ("functions", "torchvision_functions", "networks", "training", "torchvision_models", "timm_models", "huggingface_models")
+HELD_BACK = tuple(f"held_back.{name}" for name in ("programs", "scripts", "functions", "networks", "huggingface_models", "timm_models"))
+FAMILIES = (*TABLE, *HELD_BACK)
 CHOSEN = Path(__file__).with_name("chosen.json")
 
 
@@ -19,19 +21,22 @@ class Case:
     """One thing that users do with a library.
 
     `build` returns a module or a function and its arguments; it is called with the generator of torch seeded, once for eager and once
-    for the compiled run.  A module is tried in each of `modes`: "eval" without gradients, "train" forward and backward.  A function's
-    mode is "call"; that of a whole loop of training is "fit": its function takes what compiles a model.  `loss` gets a module's output;
-    without it the squares of all outputs that require gradients are summed.  `method` is what is called of the compiled module, the
-    module itself by default.
+    for the compiled run.  Where the case has `batches`, the sizes of the batches of its calls, it returns a function of the size in the
+    place of the arguments: new ones for each call.
+
+    A module is tried in each of `modes`: "eval" without gradients, "train" forward and backward.  A function's mode is "call"; that of
+    a whole loop of training is "fit": its function takes what compiles a model.  `loss` gets a module's output; without it the squares
+    of all outputs that require gradients are summed.  `method` is what is called of the compiled module, the module itself by default.
     """
 
     library: str
     name: str
-    build: Callable[[], tuple[Callable, tuple, dict[str, Any]]]
+    build: Callable[[], tuple[Callable, tuple | Callable[[int], tuple[tuple, dict]], dict[str, Any] | None]]
     modes: tuple[str, ...] = ("eval", "train")
     loss: Callable[[Any], Any] | None = None
     method: str = ""
     relative: float = 1e-4  # what results may differ by, as a share of the largest element; autocast to bf16 needs more
+    batches: tuple[int, ...] = ()
     seconds: float = 1800.0  # a case that takes longer is stopped
 
 
@@ -53,6 +58,15 @@ class Collection:
         """Add a loop of training: `fit` gets what compiles a model, and returns what the loop left behind."""
         relative = 1e-2 if "bf16" in name else Case.relative
         self.cases.append(Case(library or self.library, name, lambda: (fit, (), {}), modes=("fit",), relative=relative))
+
+    def script(self, name: str) -> Callable:
+        """Return a decorator that adds a loop of training under a name."""
+
+        def register(fit: Callable[[Callable], Any]) -> Callable:
+            self.loop(name, fit)
+            return fit
+
+        return register
 
     def function(self, name: str, fn: Callable, *arguments: Callable[[], Any], library: str | None = None) -> None:
         """Add a call of `fn`; each argument is built anew for each run."""

@@ -21,45 +21,73 @@ and in float32 with other weights and inputs; a model that asks `torch.compiler.
 where that is true), *eager* where it agrees and a part of it ran without being compiled, *refused* where an
 error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model anew, so it has no warm call.
 Models are the smallest of their family, with random weights."""
+HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
+variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
+call to call, which a warm call may compile for. *At first* counts what was right before anything was mended for them."""
+MARK = ", held back"
 
 
 def text() -> str:
     """Return the page."""
     kept = json.loads(RESULT.read_text())
-    outcomes = [each for each in kept["outcomes"] if each["verdict"] != "unusable"]
+    every = [each for each in kept["outcomes"] if each["verdict"] != "unusable"]
+    outcomes = [each for each in every if not each["name"].endswith(MARK)]
+    held_back = [each | {"name": each["name"].removesuffix(MARK)} for each in every if each["name"].endswith(MARK)]
     about = kept["about"]
-    lines = ["# Does my model work?", "", INTRODUCTION, "", f"Python {about['python']}, torch {about['torch']}, {about['date']}.", ""]
-    lines += ["| library | version | cases | " + " | ".join(COLUMNS) + " | first call | median warm call beside eager |"]
-    lines += ["|---|---|---:|" + "---:|" * (len(COLUMNS) + 2)]
-    for library in sorted({each["library"] for each in outcomes}):
-        lines.append(row(library, about.get(library, ""), [each for each in outcomes if each["library"] == library]))
-    lines += [row("all", "", outcomes), "", *faults(outcomes), *explained(outcomes), "## What was right", ""]
-    for library in sorted({each["library"] for each in outcomes}):
-        right = dict.fromkeys(each["name"] for each in outcomes if each["library"] == library and each["verdict"] == "right")
-        lines += [f"**{library}**: {', '.join(right)}.", ""]
+    lines = ["# Does my model work?", "", INTRODUCTION, "", f"Python {about['python']}, torch {about['torch']}; {runs(every, about['date'])}.", ""]
+    lines += [*table(outcomes, about), "", *faults(outcomes), *explained(outcomes), "## What was right", "", *rights(outcomes)]
+    if held_back:
+        lines += ["## Held back", "", HELD_BACK, "", *table(held_back, about, ("at first",)), "", *faults(held_back, "### What was not, of these")]
+        lines += [*explained(held_back, "### What differs and is right, of these"), "### What was right, of these", "", *rights(held_back)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def row(library: str, version: str, outcomes: list[dict]) -> str:
+def runs(outcomes: list[dict], otherwise: str) -> str:
+    """Return when how many cases were tried, and the commit where it is kept: a part can be renewed."""
+    counts = Counter((each.get("date", otherwise), each.get("commit", "")) for each in outcomes)
+    return ", ".join(f"{count} cases on {date}" + (f" at `{commit}`" if commit else "") for (date, commit), count in sorted(counts.items()))
+
+
+def table(outcomes: list[dict], about: dict, more: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the counts of each library."""
+    columns = (*more, *COLUMNS)
+    yield "| library | version | cases | " + " | ".join(columns) + " | first call | median warm call beside eager |"
+    yield "|---|---|---:|" + "---:|" * (len(columns) + 2)
+    for library in sorted({each["library"] for each in outcomes}):
+        yield row(library, about.get(library, ""), [each for each in outcomes if each["library"] == library], bool(more))
+    yield row("all", "", outcomes, bool(more))
+
+
+def rights(outcomes: list[dict]) -> Iterator[str]:
+    """Yield the names of what was right, by library."""
+    for library in sorted({each["library"] for each in outcomes}):
+        right = dict.fromkeys(each["name"] for each in outcomes if each["library"] == library and each["verdict"] == "right")
+        yield from (f"**{library}**: {', '.join(right)}.", "")
+
+
+def row(library: str, version: str, outcomes: list[dict], at_first: bool) -> str:
     counts = Counter(each["verdict"] for each in outcomes)
     timed = [each for each in outcomes if each["first"] is not None]
     first = f"{statistics.median(each['first'] for each in timed):.2f} s" if timed else ""
     ratios = [each["warm"] / max(each["eager"], 1e-9) for each in timed if each["warm"] is not None]
     warm = f"{statistics.median(ratios):.2f}" if ratios else ""
-    return f"| {library} | {version} | {len(outcomes)} | {' | '.join(str(counts[column]) for column in COLUMNS)} | {first} | {warm} |"
+    cells = [library, version, str(len(outcomes)), *(str(counts[column]) for column in COLUMNS), first, warm]
+    if at_first:
+        cells.insert(3, str(sum(each["at_first"] == "right" for each in outcomes)))
+    return f"| {' | '.join(cells)} |"
 
 
-def explained(outcomes: list[dict]) -> Iterator[str]:
+def explained(outcomes: list[dict], title: str = "## What differs and is right") -> Iterator[str]:
     """Yield a table of what differs from eager mode and is right all the same, with the reasons."""
     if rows := [each for each in outcomes if each["verdict"] == "right" and each["reason"]]:
-        yield from ("## What differs and is right", "", "| library | case | mode | reason |", "|---|---|---|---|")
+        yield from (title, "", "| library | case | mode | reason |", "|---|---|---|---|")
         yield from (f"| {each['library']} | {each['name']} | {each['mode']} | {each['reason']} |" for each in rows)
         yield ""
 
 
-def faults(outcomes: list[dict]) -> Iterator[str]:
+def faults(outcomes: list[dict], title: str = "## What was not") -> Iterator[str]:
     """Yield a table of what was not right, with the reasons."""
-    yield from ("## What was not", "", "| library | case | mode | verdict | reason |", "|---|---|---|---|---|")
+    yield from (title, "", "| library | case | mode | verdict | reason |", "|---|---|---|---|---|")
     for each in outcomes:
         if each["verdict"] != "right":
             reason = each["reason"].replace("|", "\\|").replace("<", "&lt;")

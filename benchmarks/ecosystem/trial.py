@@ -88,8 +88,6 @@ def run(case: Case, mode: str, compile: Callable, dtype: torch.dtype | None = No
     """Build the case from a seed and call it, each time from another one; `dtype` converts it first."""
     seed_all(seed)
     fn, args, kwargs = case.build()
-    if dtype is not None:
-        args, kwargs = convert((args, kwargs), dtype)
     module = fn if isinstance(fn, nn.Module) else None
     if module is not None:
         module.train(mode == "train").to(dtype)
@@ -97,9 +95,10 @@ def run(case: Case, mode: str, compile: Callable, dtype: torch.dtype | None = No
     args = (compile,) if mode == "fit" else args
     call = getattr(compiled, case.method) if case.method else compiled
     values, times = [], []
-    for seed in range(calls):
-        seed_all(seed)
-        inputs = copy.deepcopy((args, kwargs))
+    for index in range(min(calls, len(case.batches) or CALLS)):
+        seed_all(seed + index)
+        inputs = args(case.batches[index]) if case.batches else copy.deepcopy((args, kwargs))
+        inputs = inputs if dtype is None else convert(inputs, dtype)
         began = time.process_time()
         with torch.set_grad_enabled(mode != "eval"):
             out = call(*inputs[0], **inputs[1])
