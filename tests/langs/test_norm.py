@@ -116,3 +116,15 @@ def test_a_count_of_elements_gives_no_gradient(fn):
     inputs = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
     got, want = (torch.autograd.grad(each(*inputs).sum(), inputs, allow_unused=True) for each in (dovetail.jit(fn), fn))
     assert want[0] is None and [x is None for x in got] == [x is None for x in want]
+
+
+@pytest.mark.parametrize(("make", "size"), [(torch.nn.BatchNorm1d, (20,)), (torch.nn.BatchNorm2d, (5, 4))])
+def test_a_cumulative_average_is_no_decision(make, size):
+    """With momentum=None each call moves the statistics by 1 / calls, a number that differs at each call."""
+    ours, theirs = make(3, momentum=None), make(3, momentum=None)
+    fast = dovetail.jit(ours)
+    for batch in (4, 4, 5, 4):
+        x = torch.linspace(-1, 2, batch * 60).sin().view(batch, 3, *size)
+        torch.testing.assert_close(fast(x), theirs(x))
+        torch.testing.assert_close(dict(ours.named_buffers()), dict(theirs.named_buffers()))
+    assert fast.cache_info().decisions == 0

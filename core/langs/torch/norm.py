@@ -17,6 +17,7 @@ from dovetail.prims.sizes import Size
 from dovetail.prims.spec import channels_last_order, is_channels_last, laid_out
 from dovetail.prims.spec import prod as product
 from dovetail.torch_internals import ATEN
+from dovetail.trace import NumberProxy
 
 EPSILON = {dtypes.float32: torch.finfo(torch.float32).eps, dtypes.float64: torch.finfo(torch.float64).eps}
 
@@ -176,8 +177,10 @@ def _update(running: Tensor | None, batch: Tensor, momentum: Number) -> None:
 def _moved(running: Tensor, batch: Tensor, momentum: Number) -> Tensor:
     """(1 - momentum) * running + momentum * batch, without gradient."""
     wide = core.wide(running.spec.dtype)
-    old, new = core.mul(core.convert(running, wide), 1 - momentum), core.mul(core.convert(prims.detach(batch), wide), momentum)
-    return core.convert(core.add(old, new), running.spec.dtype)
+    old, new = core.convert(running, wide), core.convert(prims.detach(batch), wide)
+    if isinstance(momentum, NumberProxy):  # a number that the program computes, as 1 / count
+        return core.convert(core.add(old, core.mul(core.sub(new, old), momentum)), running.spec.dtype)
+    return core.convert(core.add(core.mul(old, 1 - momentum), core.mul(new, momentum)), running.spec.dtype)
 
 
 @torchsymbol(f"{ATEN}._native_batch_norm_legit_functional", in_place=False)
