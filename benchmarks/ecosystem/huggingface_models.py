@@ -14,14 +14,14 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 VOCABULARY, IMAGE, TOKENS = 99, 32, 12
 IMAGES = {"hgnet_v2": 64}  # 32 pixels end as one, of which batch norm over two images keeps the sign of a difference alone
 SIZES = {  # what attributes of a configuration are set to, by what their names contain, first match first
-    **dict.fromkeys(("vocab_size", "vocab_size_or_config_json_file"), VOCABULARY),
+    **dict.fromkeys(("vocab_size", "vocab_size_or_config_json_file", "vocab_size_per_layer_input"), VOCABULARY),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_encoder_layers"), 2),
     **dict.fromkeys(("num_decoder_layers", "num_encoder_blocks", "depth", "e_layers", "d_layers"), 2),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("num_key_value_heads", "num_kv_heads", "n_head_kv"), 2),
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "hidden_dim", "embedding_size", "projection_dim", "model_dim"), 32),
     **dict.fromkeys(("head_dim", "d_kv", "attention_head_size", "qk_nope_head_dim", "v_head_dim"), 8),
-    "qk_rope_head_dim": 8,
+    **dict.fromkeys(("qk_rope_head_dim", "hidden_size_per_layer_input"), 8),
     **dict.fromkeys(
         ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "d_inner", "moe_intermediate_size"), 64
     ),
