@@ -12,6 +12,7 @@ import torch
 import torchmetrics
 import torchmetrics.functional as metrics
 from cases import Case, Collection
+from parts import together
 from torch import nn
 from torchvision import ops, utils
 from torchvision.models import feature_extraction, get_model
@@ -40,11 +41,6 @@ def large(batch: int) -> torch.Tensor:
 def boxes(count: int) -> torch.Tensor:
     corners = torch.randint(0, 8, (count, 2)).float()
     return torch.cat([corners, corners + torch.randint(1, 9, (count, 2))], 1)
-
-
-def together(create: Callable[[], Callable], makers: tuple[Callable[[int], Any], ...]) -> tuple[Callable, Callable, None]:
-    """Return what is compiled, and what makes its arguments for a batch."""
-    return create(), lambda batch: (tuple(maker(batch) for maker in makers), {}), None
 
 
 def add(library: str, name: str, fn: Callable, *makers: Callable[[int], Any]) -> None:

@@ -9,7 +9,7 @@ from collections import namedtuple
 import torch
 import torch.nn.functional as F
 from cases import Case, Collection
-from held_back.programs import network, rows, weights
+from parts import network, rows, weights
 from torch import nn
 from torch.nn.utils import prune
 

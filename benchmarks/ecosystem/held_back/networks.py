@@ -14,7 +14,7 @@ import transformers
 import x_transformers as x
 from cases import Case, Collection
 from einops.layers import torch as einops_layers
-from held_back.functions import together
+from parts import together
 from torch import nn
 
 collection = Collection("diffusers")

@@ -13,31 +13,18 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from cases import Case, Collection
+from parts import network, rows, weights
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.utils import clip_grad_norm_, parametrizations, parametrize, rnn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-from torch.utils.data import DataLoader, TensorDataset
 
 collection = Collection("torch")
 
 
 def cases() -> list[Case]:
     return collection.cases
-
-
-def weights(*modules: nn.Module) -> list[dict[str, torch.Tensor]]:
-    return [{name: each.detach().clone() for name, each in module.state_dict().items() if isinstance(each, torch.Tensor)} for module in modules]
-
-
-def rows(count: int, inputs: int = 8, outputs: int = 3, batch: int = 4) -> DataLoader:
-    """Return a loader of labelled rows, whose last batch is smaller where `batch` does not divide `count`."""
-    return DataLoader(TensorDataset(torch.randn(count, inputs), torch.randint(0, outputs, (count,))), batch_size=batch, shuffle=True)
-
-
-def network(inputs: int = 8, outputs: int = 3) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, outputs))
 
 
 class ConvNet(nn.Module):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from cases import Case, Collection
-from held_back.programs import network, rows, weights
+from parts import network, rows, weights
 from torch import nn
 
 collection = Collection("torch")

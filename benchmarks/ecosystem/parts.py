@@ -1,0 +1,28 @@
+"""What cases share: small networks and data of training scripts, what such a script leaves behind, arguments by the size of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def weights(*modules: nn.Module) -> list[dict[str, torch.Tensor]]:
+    return [{name: each.detach().clone() for name, each in module.state_dict().items() if isinstance(each, torch.Tensor)} for module in modules]
+
+
+def rows(count: int, inputs: int = 8, outputs: int = 3, batch: int = 4) -> DataLoader:
+    """Return a loader of labelled rows, whose last batch is smaller where `batch` does not divide `count`."""
+    return DataLoader(TensorDataset(torch.randn(count, inputs), torch.randint(0, outputs, (count,))), batch_size=batch, shuffle=True)
+
+
+def network(inputs: int = 8, outputs: int = 3) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, outputs))
+
+
+def together(create: Callable[[], Callable], makers: tuple[Callable[[int], Any], ...]) -> tuple[Callable, Callable, None]:
+    """Return what is compiled, and what makes its arguments for a batch."""
+    return create(), lambda batch: (tuple(maker(batch) for maker in makers), {}), None
