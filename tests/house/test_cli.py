@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -34,6 +36,11 @@ def test_version(say):
 
 def test_help_lists_the_commands(say):
     assert "executors" in say("--help")
+
+
+def test_the_module_is_the_command():
+    run = subprocess.run([sys.executable, "-m", "dovetail", "--version"], capture_output=True, text=True, timeout=300)
+    assert run.stdout.startswith(f"dovetail {dovetail.__version__}, torch "), run.stderr
 
 
 def test_executors_shows_each_plugin_with_its_status(say):
