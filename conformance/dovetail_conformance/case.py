@@ -40,6 +40,7 @@ from dovetail_conformance.program import (
 from dovetail_conformance.script import script
 from dovetail_conformance.state import LIBRARIES, watched
 from dovetail_conformance.subject import Subject, every
+from dovetail_conformance.ties import settled
 
 SIGNED = (  # operations of which it is determined whether they give 0.0 or -0.0
     " neg abs add sub mul div true_divide sqrt sin tan asin atan sinh tanh asinh atanh erf expm1 log1p trunc floor ceil round copysign sign positive "
@@ -164,10 +165,13 @@ class Case:
 
     def wrong(self, ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
         """Describe how a call's result, or its inputs afterwards, differ from the expected ones; None where they do not."""
-        got, eager = ((each.result, list(each.inputs)) for each in (ran, expected))
-        if identical(got, eager):
-            return None
-        return inaccuracy(got, self.truth(eager, inputs))
+        eager = (expected.result, list(expected.inputs))
+        got = (self.settled(ran.result, expected.result, inputs), list(ran.inputs))
+        return None if identical(got, eager) else inaccuracy(got, self.truth(eager, inputs))
+
+    def settled(self, result: Any, expected: Any, inputs: Sequence[Tensor]) -> Any:
+        """Return a result with eager's positions where both name equal elements of the first input."""
+        return settled(self.info, self.sample, result, expected, inputs)
 
     def wrong_for(self, result: Any, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
         """Describe how the leaves of a result differ from the expected ones; None where they do not."""

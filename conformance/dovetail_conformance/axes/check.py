@@ -124,7 +124,7 @@ def _called(variant: Variant) -> str | None:
         if ran.error is not None:
             raise Broke(whole(ran.error))
         eager = (case.expected.result, list(case.expected.inputs))
-        got = (ran.result, list(ran.inputs))
+        got = (case.settled(ran.result, case.expected.result, case.program.inputs), list(ran.inputs))
         truth = case.truth(eager, case.program.inputs)
         truth = replace(truth, length=1, sharp=True) if sums_exactly(case) else truth
         if not identical(got, eager) and (difference := inaccuracy(got, truth)) is not None:
@@ -187,6 +187,8 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         return "the backward wrote into its cotangent"
     if identical((ours.results, ours.values), (theirs.results, theirs.values)):
         return None
+    if identical(case.settled(ours.results, theirs.results, case.program.inputs), theirs.results) and not identical(ours.results, theirs.results):
+        return None  # the gradients flow to others of equal elements
 
     eps = max(torch.finfo(case.program.inputs[i].dtype).eps for i in wanted)
 

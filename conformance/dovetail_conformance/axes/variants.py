@@ -26,6 +26,7 @@ from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat
 from dovetail_conformance.program import calm, message, program_of
 from dovetail_conformance.subject import Subject
+from dovetail_conformance.ties import TIES
 
 SLOW = 0.15  # seconds of all processors that eager may take for a call of a sample, however busy the machine is
 TABLES, INDEXED = ("rows", "huge"), 3  # sizes of tables; templates with indices into them
@@ -36,7 +37,6 @@ DROPPED = (
     *(("size", "which"), ("size", "which", "values", "broadcast")),
 )
 PRODUCTS, GATHERS = {prims.prod, prims.cumprod}, {prims.take_along_axis, prims.scatter_add}
-TIES = ("topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort", "msort")  # which of equal elements they return is undetermined
 LAST_WINS = {prims.scatter, prims.index_copy, prims.index_put}  # which of several values stays at an index is undetermined
 UPDATING = ("batch_norm", "instance_norm", "_native_batch_norm_legit_functional")  # they write a mean and a variance, which are two tensors
 HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row()

@@ -17,11 +17,12 @@ from torch import Tensor
 from dovetail_conformance.axes.arguments import named_arguments, with_arguments
 from dovetail_conformance.axes.covering import AXES, Row
 from dovetail_conformance.axes.sizes import INDICES, mapped, tensors_of
-from dovetail_conformance.axes.variants import TIES, USUAL, Variants
+from dovetail_conformance.axes.variants import USUAL, Variants
 from dovetail_conformance.guided.hints import Hints
 from dovetail_conformance.guided.knobs import MANY, Grow, Knob, Number, knobs_of, shaped
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.program import program_of
+from dovetail_conformance.ties import TIES
 
 BASES = 12  # calls of which each knob is turned to each constant
 AVOIDED = ("autocast", "float64")  # modes that change what eager computes in
