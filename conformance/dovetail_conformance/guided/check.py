@@ -35,16 +35,17 @@ def branches(cell: Cell) -> Outcome | None:
         own = Own([*own.roots, implementation.stateful])
     records = recorder(own)
     seeds = list(_seeds(cell))
-    outcome, tried = None, 0
+    outcome, tried, late = None, 0, ""
     with records.open():
         for search in _searches(cell, implementation, records, seeds[0].of if seeds else None):
             chosen = seeds if isinstance(search.probe, Direct) else list(_spread(seeds))
             outcome = search.run(chosen) or _sequenced(search, own)
             tried += search.tried
+            late = late or (f"the limit of {search.budget.seconds:.0f} seconds ended a search after {search.tried:,} calls" if search.late else "")
             if outcome is not None:
                 outcome.ran = outcome.samples = tried
                 return outcome
-    return Outcome("pass", "", tried, tried, one_way=tuple(sorted(set(map(str, records.one_way))))) if tried else None
+    return Outcome("pass", late, tried, tried, one_way=tuple(sorted(set(map(str, records.one_way))))) if tried else None
 
 
 def _sequenced(search: Search, own: Own) -> Outcome | None:

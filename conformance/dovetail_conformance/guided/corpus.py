@@ -122,19 +122,31 @@ class Mutations:
             yield from self._every_value(bases)
         for base, numbers in product(bases, self.hints.tuples):
             yield from (replace(base, sample=sample, judged=False) for sample in shaped(base.sample, numbers, self.grow))
-        queues: dict[str, list[tuple[Candidate, Knob, Number]]] = {}
+        queues: dict[str, list[tuple[Candidate, Any, Number]]] = {}
         for base in bases:
             for knob in self.knobs(base.sample):
                 queues.setdefault(knob.kind, []).extend((base, knob, n) for n in self.offered(knob, base.sample))
+        queues["pair"] = [(base, (one, other), n) for base in bases for one, other, n in self._pairs(base.sample)]
         for queue in queues.values():
             self.draw.shuffle(queue)
         while any(queues.values()):
             for kind in list(queues):
                 if queues[kind]:
                     base, knob, number = queues[kind].pop()
-                    yield from self.turned(base, knob, number)
+                    yield from self.paired(base, *knob, number) if kind == "pair" else self.turned(base, knob, number)
             for kind in [kind for kind, queue in queues.items() if not queue]:
                 del queues[kind]
+
+    def _pairs(self, sample: SampleInput) -> Iterator[tuple[Knob, Knob, Number]]:
+        """Yield a size and an argument that may both be a constant: a number of groups divides a size."""
+        knobs = self.knobs(sample)
+        for size, other in product([k for k in knobs if k.kind == "size"], [k for k in knobs if k.kind in ("argument", "named")]):
+            yield from ((size, other, n) for n in self.hints.around() if 1 < n <= SMALL * SMALL and type(other.read(sample)) is int)
+
+    def paired(self, base: Candidate, size: Knob, other: Knob, number: Number) -> Iterator[Candidate]:
+        """Yield a call with a size and another knob at one number."""
+        for sized in self.turned(base, size, number):
+            yield from self.turned(sized, other, number)
 
     def _every_value(self, bases: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield calls whose tensors have all constants of the code, and values around them, among their elements."""

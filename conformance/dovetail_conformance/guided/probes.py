@@ -54,7 +54,7 @@ class Direct:
         ran = self.call(candidate, case)
         probe = Probe(case, self.recorder.path, dict(self.recorder.sides))
         if self.mistakes < MISTAKES and (problem := self.wrong(candidate, case, ran)) is not None:
-            probe.outcome = self._confirmed(candidate, case, problem)
+            probe.outcome = self.confirmed(candidate, case, f"between other calls, {problem}")
         return probe
 
     def takes(self, case: Case) -> bool:
@@ -101,14 +101,17 @@ class Direct:
         with mode(candidate.row.mode):
             return case.wrong(ran, case.expected, fresh(case.program.inputs))
 
-    def _confirmed(self, candidate: Candidate, case: Case, problem: str) -> Outcome | None:
-        """Return the failure of a compiled call; or that of the implementation, where the same call is right at another time."""
+    def confirmed(self, candidate: Candidate, case: Case, problem: str) -> Outcome | None:
+        """Return the failure of a compiled call; or that of the implementation, where it is right for the same values in other memory.
+
+        Else the direct call is not what a compiled program does, and None is returned.
+        """
         outcome = judge(self.cell, candidate, case, trained=False)
         if outcome is not None:
             return outcome
         again = self.call(candidate, case)
         if again.error is None and self.wrong(candidate, case, again) is None:
-            return failed(case, f"between other calls, the implementation was wrong once, and the next call was right: {problem}")
+            return failed(case, f"the implementation was wrong once and then right for the same values: {problem}")
         self.mistakes += 1
         return None
 

@@ -16,6 +16,7 @@ from dovetail_conformance.guided.probes import Direct, Probe, judge
 from dovetail_conformance.guided.recorder import Recorder
 
 IDLE = 60  # candidates without a new branch after which a search ends where no branch is left
+SIZE = 4096  # of a dimension that is as large as an argument
 LARGER = 4  # of the calls from which constants are tried, those of which there is one with larger sizes
 SYSTEMATIC = 0.6  # of the budget, for constants one at a time
 EACH = 15  # more for each path
@@ -205,3 +206,5 @@ class Search:
                 dead.add((index, knob))
             for number in numbers:
                 yield from self.mutations.turned(entry.candidate, knob, number)
+                for size in [k for k in knobs if k.kind == "size" and knob.kind in ("argument", "named") and 0 < number <= SIZE]:
+                    yield from self.mutations.paired(entry.candidate, size, knob, number)

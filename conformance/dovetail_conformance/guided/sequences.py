@@ -60,27 +60,27 @@ def _other_values(direct: Direct, candidate: Candidate, case: Case) -> Outcome |
     steps += [("with the elements inside in another order", _inside(case.program.inputs)), ("with the values of before", case.program.inputs)]
     steps += [(f"in a {layout} layout", other) for layout, other in _layouts(case)]
     for what, inputs in steps:
-        problem = _problem(direct, candidate, case, inputs, fresh(inputs))
-        if problem is not None:
-            return failed(case, f"called after others {what}, {problem}")
+        if (outcome := _failure(direct, candidate, case, inputs, fresh(inputs), f"called after others {what}")) is not None:
+            return outcome
     memory = fresh(case.program.inputs)
+    if any(overlaps(x) for x in memory):
+        return None
     for counted in (True, False):
         for values in (rolled(case.program.inputs), case.program.inputs, _inside(case.program.inputs)):
-            if any(overlaps(x) for x in memory):
-                return None
             for x, value in zip(memory, values):
                 (x if counted else x.data).copy_(value)
-            if (problem := _problem(direct, candidate, case, values, memory)) is not None:
-                return failed(case, f"called with other values in the same memory, {problem}")
+            if (outcome := _failure(direct, candidate, case, values, memory, "called with other values in the same memory")) is not None:
+                return outcome
     return None
 
 
-def _problem(direct: Direct, candidate: Candidate, case: Case, values: Sequence[Tensor], inputs: list[Tensor]) -> str | None:
-    """Describe what is wrong with a call of these tensors, which hold these values; None where eager refuses them."""
+def _failure(direct: Direct, candidate: Candidate, case: Case, values: Sequence[Tensor], inputs: list[Tensor], when: str) -> Outcome | None:
+    """Return the failure of a call of these tensors, which hold these values; None where it is right, or eager or the executor refuses them."""
     other = Case(case.subject, case.info, replace(case.program, inputs=list(values)), case.label, case.sample)
-    if other.expected.error is not None:
+    if other.expected.error is not None or not direct.takes(other):
         return None
-    return direct.wrong(candidate, other, direct.call(candidate, other, inputs))
+    problem = direct.wrong(candidate, other, direct.call(candidate, other, inputs))
+    return None if problem is None else direct.confirmed(candidate, other, f"{when}, {problem}")
 
 
 def _inside(inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -114,5 +114,5 @@ def _counted(direct: Direct, candidate: Candidate, hints: Hints) -> Outcome | No
             ran = direct.call(candidate, case)
             changed = ran.error is not None or not same_bits([ran.result], [first.result])
             if changed and (problem := direct.wrong(candidate, case, ran)) is not None:
-                return failed(case, f"called {i + 2:,} times with the same values, {problem}")
+                return failed(case, f"called {i + 2:,} times in a row with the same values, {problem}")
     return None
