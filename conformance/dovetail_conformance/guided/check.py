@@ -33,6 +33,8 @@ def branches(cell: Cell) -> Outcome | None:
     own = Own([x for x in (implementation.fn, implementation.checker, implementation.execution_transform, implementation.grad) if x is not None])
     if implementation.stateful is not None:
         own = Own([*own.roots, implementation.stateful])
+    if not own.functions:
+        return None
     records = recorder(own)
     seeds = list(_seeds(cell))
     outcome, tried, late = None, 0, ""
@@ -86,7 +88,7 @@ def _searches(cell: Cell, implementation: Implementation, records: Recorder, of:
     """Yield the searches: of direct calls, of compiled calls where only these run the code, and of training."""
     if of is None:
         return
-    full = cell.level.rank > 1
+    full = cell.level.rank > 1 and cell.subject.few  # of many operations, each has the budget of level core
     trains = implementation.grad is not None and cell.info.grad
     unordered = bool(LAST_WINS & set(cell.claimed[0].prims))
 

@@ -27,10 +27,11 @@ class Own:
     roots: list[Any]
     functions: dict[CodeType, FunctionType] = field(default_factory=dict)
     values: list[Any] = field(default_factory=list)  # globals, cells, defaults and attributes that the code reads, but for functions
-    places: set[str] = field(default_factory=set)  # files and folders
+    files: set[str] = field(default_factory=set)  # the files of the functions
 
     def __post_init__(self) -> None:
         self._looked: set[int] = set()
+        self._packages: set[str] = set()
         self._kept: list[Any] = []  # so that no address is another object's later
         for root in self.roots:
             self._look(root, known=True)
@@ -45,11 +46,12 @@ class Own:
         """Return whether a code object belongs to the plugin."""
         if code not in self._known:
             file = code.co_filename
-            self._known[code] = self._is_inside(file) and not is_never(file) and not file.startswith(_folders(SUITE))
+            self._known[code] = file in self.files and not is_never(file) and not file.startswith(_folders(SUITE))
         return self._known[code]
 
     def _is_inside(self, file: str) -> bool:
-        return file in self.places or any(file.startswith(place + os.sep) for place in self.places)
+        """Return whether a file is of a package that has one of the functions."""
+        return any(file == place or file.startswith(place + os.sep) for place in self._packages)
 
     def _look(self, value: Any, *, known: bool = False) -> None:
         """Register a function and what it refers to; `known` ones are the plugin's wherever they lie."""
@@ -80,7 +82,8 @@ class Own:
             return
         self.functions[function.__code__] = function
         if not is_installed(file) or INSTALLED[0] in file:
-            self.places |= {file, _package(function) or file}
+            self.files.add(file)
+            self._packages |= {_package(function) or file}
         for cell in function.__closure__ or ():
             try:
                 self._look(cell.cell_contents, known=known)
