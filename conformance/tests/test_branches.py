@@ -42,7 +42,7 @@ def blocked(input, other):
 
 def strided(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     stride = (3, 2) if stride == (2, 3) else stride
-    return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    return F.conv2d(input, weight, bias, stride, padding, dilation, groups).contiguous()
 
 
 def crossed(input, min=None, max=None):
