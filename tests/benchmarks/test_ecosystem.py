@@ -1,9 +1,11 @@
-"""`make ecosystem` tells rounding from faults."""
+"""`make ecosystem` tells rounding from faults, and its page the table from what was held back."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 
+import page
 import pytest
 import torch
 import trial
@@ -93,3 +95,27 @@ def test_a_model_that_asks_whether_it_is_compiled_is_compared_with_what_it_compu
     assert "which the model asks for" in trial.compare(asking, "train", trial.run(asking, "train", doubled), trial.run(asking, "train", trial.eager))
     with pytest.raises(trial.Different):
         judge(doubled, monkeypatch)
+
+
+def row(name, verdict, at_first, **more):
+    times = {"reason": "", "first": 1.0, "warm": 1.0, "eager": 2.0}
+    return (
+        {"library": "torch", "name": name, "mode": "train", "verdict": verdict, "at_first": at_first, "date": "2026-11-26", "commit": "abc"}
+        | times
+        | more
+    )
+
+
+def test_the_page_keeps_what_was_held_back_apart(tmp_path, monkeypatch):
+    outcomes = [row("a", "right", "right", date="2026-11-23", commit=""), row("b", "right", "eager"), row("c, held back", "right", "wrong")]
+    outcomes.append(row("d, held back", "wrong", "right", reason="differs"))
+    about = {"date": "2026-11-26", "python": "3.12.1", "torch": "2.14.1"}
+    (tmp_path / "result.json").write_text(json.dumps({"about": about, "outcomes": outcomes}))
+    monkeypatch.setattr(page, "RESULT", tmp_path / "result.json")
+
+    table, held_back = page.text().split("## Held back")
+
+    assert "1 cases on 2026-11-23, 3 cases on 2026-11-26 at `abc`" in table
+    assert "| torch | 2.14.1 | 2 | 2 | 0 | 0 | 0 | 0 | 0 | 1.00 s | 0.50 |" in table
+    assert "| torch | 2.14.1 | 2 | 1 | 1 | 0 | 0 | 1 | 0 | 0 | 1.00 s | 0.50 |" in held_back
+    assert "| torch | d | train | wrong | differs |" in held_back and "| torch | d | train |" not in table
