@@ -23,7 +23,7 @@ error names the line and a way out. A loop of training (mode *fit*) builds and c
 Models are the smallest of their family, with random weights."""
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
-call to call, which a warm call may compile for. *At first* counts what was right before anything was mended for them."""
+call to call. *At first* counts what was right before anything was mended for them."""
 MARK = ", held back"
 
 
@@ -37,7 +37,7 @@ def text() -> str:
     lines = ["# Does my model work?", "", INTRODUCTION, "", f"Python {about['python']}, torch {about['torch']}; {runs(every, about['date'])}.", ""]
     lines += [*table(outcomes, about), "", *faults(outcomes), *explained(outcomes), "## What was right", "", *rights(outcomes)]
     if held_back:
-        lines += ["## Held back", "", HELD_BACK, "", *table(held_back, about, ("at first",)), "", *faults(held_back, "### What was not, of these")]
+        lines += ["## Held back", "", HELD_BACK, "", *table(held_back, about, held_back=True), "", *faults(held_back, "### What was not, of these")]
         lines += [*explained(held_back, "### What differs and is right, of these"), "### What was right, of these", "", *rights(held_back)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -48,14 +48,15 @@ def runs(outcomes: list[dict], otherwise: str) -> str:
     return ", ".join(f"{count} cases on {date}" + (f" at `{commit}`" if commit else "") for (date, commit), count in sorted(counts.items()))
 
 
-def table(outcomes: list[dict], about: dict, more: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the counts of each library."""
-    columns = (*more, *COLUMNS)
-    yield "| library | version | cases | " + " | ".join(columns) + " | first call | median warm call beside eager |"
-    yield "|---|---|---:|" + "---:|" * (len(columns) + 2)
+def table(outcomes: list[dict], about: dict, held_back: bool = False) -> Iterator[str]:
+    """Yield the counts of each library; of what was held back those at first, and no warm calls: each has a batch of another size."""
+    before, after = (["at first"], []) if held_back else ([], ["median warm call beside eager"])
+    columns = ["library", "version", "cases", *before, *COLUMNS, "first call", *after]
+    yield f"| {' | '.join(columns)} |"
+    yield "|---|---|" + "---:|" * (len(columns) - 2)
     for library in sorted({each["library"] for each in outcomes}):
-        yield row(library, about.get(library, ""), [each for each in outcomes if each["library"] == library], bool(more))
-    yield row("all", "", outcomes, bool(more))
+        yield row(library, about.get(library, ""), [each for each in outcomes if each["library"] == library], held_back)
+    yield row("all", "", outcomes, held_back)
 
 
 def rights(outcomes: list[dict]) -> Iterator[str]:
@@ -65,15 +66,16 @@ def rights(outcomes: list[dict]) -> Iterator[str]:
         yield from (f"**{library}**: {', '.join(right)}.", "")
 
 
-def row(library: str, version: str, outcomes: list[dict], at_first: bool) -> str:
+def row(library: str, version: str, outcomes: list[dict], held_back: bool) -> str:
+    """Return the counts and times of some outcomes."""
     counts = Counter(each["verdict"] for each in outcomes)
     timed = [each for each in outcomes if each["first"] is not None]
     first = f"{statistics.median(each['first'] for each in timed):.2f} s" if timed else ""
     ratios = [each["warm"] / max(each["eager"], 1e-9) for each in timed if each["warm"] is not None]
     warm = f"{statistics.median(ratios):.2f}" if ratios else ""
-    cells = [library, version, str(len(outcomes)), *(str(counts[column]) for column in COLUMNS), first, warm]
-    if at_first:
-        cells.insert(3, str(sum(each["at_first"] == "right" for each in outcomes)))
+    at_first = str(sum(each.get("at_first") == "right" for each in outcomes))
+    before, after = ([at_first], []) if held_back else ([], [warm])
+    cells = [library, version, str(len(outcomes)), *before, *(str(counts[column]) for column in COLUMNS), first, *after]
     return f"| {' | '.join(cells)} |"
 
 
@@ -87,9 +89,11 @@ def explained(outcomes: list[dict], title: str = "## What differs and is right")
 
 def faults(outcomes: list[dict], title: str = "## What was not") -> Iterator[str]:
     """Yield a table of what was not right, with the reasons."""
+    rows = [each for each in outcomes if each["verdict"] != "right"]
+    if not rows:
+        return
     yield from (title, "", "| library | case | mode | verdict | reason |", "|---|---|---|---|---|")
-    for each in outcomes:
-        if each["verdict"] != "right":
-            reason = each["reason"].replace("|", "\\|").replace("<", "&lt;")
-            yield f"| {each['library']} | {each['name']} | {each['mode']} | {each['verdict']} | {reason} |"
+    for each in rows:
+        reason = each["reason"].replace("|", "\\|").replace("<", "&lt;")
+        yield f"| {each['library']} | {each['name']} | {each['mode']} | {each['verdict']} | {reason} |"
     yield ""
