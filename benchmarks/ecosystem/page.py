@@ -23,7 +23,8 @@ error names the line and a way out. A loop of training (mode *fit*) builds and c
 Models are the smallest of their family, with random weights."""
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
-call to call. *At first* counts what was right before anything was mended for them."""
+call to call. *At first* counts what was right before anything was mended for them. What `benchmarks/ecosystem/held_back` lists
+beyond these cases was not run yet."""
 MARK = ", held back"
 
 
