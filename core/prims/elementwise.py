@@ -25,10 +25,14 @@ from dovetail.prims.unary import (
     POINTWISE,
     REAL,
     ROUNDED,
+    abs,
+    conj,
     conjugated,
+    convert_element_type,
     imag,
     real,
     require_kind,
+    sign,
     trunc,
 )
 
@@ -325,6 +329,17 @@ def where(condition: TensorSpec, a: Operand, b: Operand) -> TensorSpec:
 @where.vjp
 def where_vjp(g, out, condition, a, b):
     return None, where(condition, g, 0.0) if is_tensor(a) else None, where(condition, 0.0, g) if is_tensor(b) else None
+
+
+@sign.vjp
+def sign_vjp(g, out, x):
+    if x.spec.dtype.kind != "complex":
+        return (zeros_like(x),)
+    # Only the component of g orthogonal to x changes x / |x|.  Where x is 0 the gradient is 0, whatever g is.
+    size = abs(x)
+    zero = size == 0.0
+    size = size + convert_element_type(zero, dtype=size.spec.dtype)
+    return (where(zero, 0.0, out * convert_element_type(imag(conj(out) * g) / size, dtype=x.spec.dtype) * 1j),)
 
 
 @prim(tags=POINTWISE)

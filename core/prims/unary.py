@@ -77,18 +77,8 @@ def abs_vjp(g, out, x):
 
 @prim(tags=POINTWISE)
 def sign(x: TensorSpec) -> TensorSpec:
-    """x / |x|, and 0 where x is 0."""
+    """x / |x|, and 0 where x is 0."""  # its grad rule needs `where`, and stands beneath that
     return of_kind(x, ANY)
-
-
-@sign.vjp
-def sign_vjp(g, out, x):
-    if x.spec.dtype.kind != "complex":
-        return (zeros_like(x),)
-    # Only the component of g orthogonal to x changes x / |x|.  Where x is 0 so is `out`, and the divisor must not be.
-    size = abs(x)
-    size = size + convert_element_type(size == 0.0, dtype=size.spec.dtype)
-    return (out * convert_element_type(imag(conj(out) * g) / size, dtype=x.spec.dtype) * 1j,)
 
 
 @prim(tags=NO_GRAD)

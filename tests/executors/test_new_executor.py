@@ -47,7 +47,7 @@ def test_row_16_the_package_installs_and_passes_its_tests(scaffold, tmp_path):
         "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder / "tests"), "-k", "functional.softmax or not conformance"
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "15 passed" in done.stdout
+    assert "11 passed" in done.stdout
 
     file = target / "dovetail_my_fast" / "dovetail-manifest.json"
     assert run("-c", CLI, "executors", "manifest", "my_fast", "--check").returncode == 1

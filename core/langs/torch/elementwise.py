@@ -442,6 +442,7 @@ def angle(input: Tensor):
     """The angle of each complex number in the plane: pi for negative reals, 0 for the others, NaN for NaN."""
     if input.spec.dtype.kind == "complex":
         x = row_major(input)
+        x = core.where(core.eq(x, 0.0), prims.detach(x), x)  # where it is 0, so is the gradient, whatever the cotangent is
         return prims.atan2(prims.imag(x), prims.real(x))
     x = core.convert(input, core.inexact_of(input.spec.dtype))
     return core.where(core.isnan(x), nan_detached(x), core.mul(core.convert(core.lt(x, 0.0), x.spec.dtype), math.pi))
