@@ -57,4 +57,5 @@ def linear_vjp(g, out, x, weight):
     rows = prod(x.spec.shape[:-1])
     flat_g = flat_reshape(g, (rows, weight.spec.shape[0]))
     flat_x = flat_reshape(x, (rows, weight.spec.shape[1]))
-    return linear(g, conjugated(transposed(weight))), matmul(transposed(flat_g), conjugated(flat_x))
+    gx = matmul(g, conjugated(weight)) if x.spec.rank == 2 else linear(g, conjugated(transposed(weight)))  # a view costs as much as a small product
+    return gx, matmul(transposed(flat_g), conjugated(flat_x))

@@ -541,3 +541,10 @@ def test_a_backward_draws_its_random_numbers_when_it_runs() -> None:
 
     for runs in (True, False):
         torch.testing.assert_close(drawn(dovetail.jit(noisy), runs), drawn(noisy, runs), rtol=0, atol=0)
+
+
+def test_the_gradient_of_a_matrix_through_a_linear_layer_turns_no_weight():
+    x, weight = leaf(4, 3), leaf(5, 3)
+    compiled = assert_like_eager(lambda x, weight: F.linear(x, weight), x, weight)
+    turned = [line.args[0].spec.shape for line in dovetail.last_backward_traces(compiled)[0].lines if line.symbol.name == "transpose"]
+    assert turned == [(4, 5)]  # the cotangent alone
