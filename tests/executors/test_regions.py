@@ -15,7 +15,7 @@ import dovetail
 from dovetail.executors import Priority, dispatch
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.extend import FusionExecutor, OperatorExecutor
-from dovetail.extend.advanced import CannotFuse, RegionLimit, get_executor, to_callable
+from dovetail.extend.advanced import CannotFuse, RegionLimit, get_executor, prims_of, to_callable
 from dovetail.trace import check, cse, dce, functionalize
 
 F = torch.nn.functional
@@ -299,3 +299,36 @@ def test_a_trace_pickles_whatever_functions_an_operator_executor_has():
             assert torch.equal(to_callable(again)(torch.ones(3)), want)
     finally:
         REGISTRY.executors.pop("unpicklable")
+
+
+class Turning(Pointwise):
+    """Fuses elementwise prims and transposes, and remembers the prims of each region."""
+
+    def __init__(self):
+        super().__init__("turning")
+        self.fused = []
+
+    def can_fuse(self, line):
+        return line.symbol.name == "transpose" or super().can_fuse(line)
+
+    def worth(self, region):
+        return any(line.symbol.name != "transpose" for line in prims_of(region.lines)) or "leaves views alone"
+
+    def fuse(self, region):
+        self.fused.append({line.symbol.name for line in prims_of(region.lines)})
+        return super().fuse(region)
+
+
+@pytest.mark.parametrize(
+    ("fn", "fused"),
+    [
+        (lambda x: (torch.sin(x) * 2, x.t() @ x), {"sin", "mul"}),  # a product reads the view
+        (lambda x: (torch.sin(x) * 2, torch.sin(x.t()) @ x), {"sin", "mul", "transpose"}),  # the region computes with it
+        (lambda x: (torch.sin(x) * 2).t() @ x, {"sin", "mul", "transpose"}),  # a view of what the region computes
+    ],
+)
+def test_a_view_of_an_argument_is_part_of_a_region_that_computes_with_it(fn, fused):
+    x, turning = torch.randn(4, 4), Turning()
+    compiled = dovetail.jit(fn, executors=[turning])
+    torch.testing.assert_close(compiled(x), fn(x))
+    assert turning.fused == [fused]

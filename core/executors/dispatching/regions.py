@@ -17,6 +17,7 @@ from dovetail.trace.passes.sizes import shown_symbols
 from dovetail.trace.passes.split import bytes_of
 
 SLACK = 1.25  # how much more memory a line may hold where it is read than where it could be computed first
+SMALL = 1 << 16  # bytes that a line may hold longer in any case: another kernel costs more than so little memory
 MANY = 8  # values that a line is computed from, beyond which the lines before it are taken to stay where they are
 PATIENCE = 4  # how much more memory than what it waits for a line may hold that waits for a region
 
@@ -64,7 +65,8 @@ def grouped(trace: Trace, placed: Sequence[Placed]) -> list[Group]:
             groups += [Group([p.line], p.executor) for p in members]
         else:
             where = {id(p.line): p.where for p in members}
-            groups += [_region(trace, part, members[0].executor, readers, where) for part in _connected([p.line for p in members])]
+            parts = [part for lines in _without_outer_views([p.line for p in members]) for part in _connected(lines)]
+            groups += [_region(trace, part, members[0].executor, readers, where) for part in parts]
     return groups
 
 
@@ -158,7 +160,7 @@ class _Later:
     def sink(self) -> None:
         """Move lines of regions, and views, up to the level of their first readers, where that is nearer to them.
 
-        A line stays where it is if moving it would hold more memory, what it is computed from, than staying does, its results.
+        A line stays where it is if moving it would hold more memory, what it is computed from, than staying does, its results; SMALL is none.
         """
         sources = self._sources()
         for i in reversed(range(len(self.placed))):
@@ -168,7 +170,7 @@ class _Later:
                 continue
             level = min(self.levels[j] - (self.placed[j].executor is not ex) for j in uses)
             kept = sum(bytes_of(p) for p in {self.root[p] for p in line.writes})
-            if level > self.levels[i] and self.longer(sources[i], level) <= SLACK * kept:
+            if level > self.levels[i] and self.longer(sources[i], level) <= max(SLACK * kept, SMALL):
                 self.move(i, level, sources[i])
 
     def _sources(self) -> list[Collection[Proxy]]:
@@ -179,6 +181,24 @@ class _Later:
             mine = {q for p in line.reads for q in (sources[near[p]] if p in near and self.placed[near[p]].executor is ex else (p,))}
             sources.append(mine if len(mine) <= MANY else line.reads)
         return sources
+
+
+def _without_outer_views(lines: list[BoundSymbol]) -> tuple[list[BoundSymbol], list[BoundSymbol]]:
+    """Return `lines` but for views of what they read that none of them computes with, and those: a kernel would only hand them on."""
+    computed = {p for line in lines if not is_view(line) for p in line.writes}
+    outer: list[BoundSymbol] = []
+    for line in lines:
+        if is_view(line) and computed.isdisjoint(line.reads):
+            outer.append(line)
+        else:
+            computed.update(line.writes)
+    read = {p for line in lines if not is_view(line) for p in line.reads}
+    views = {id(line) for line in outer}
+    for line in reversed(lines):
+        if id(line) not in views or not read.isdisjoint(line.writes):
+            views.discard(id(line))
+            read.update(line.reads)
+    return [line for line in lines if id(line) not in views], [line for line in lines if id(line) in views]
 
 
 def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
