@@ -96,7 +96,6 @@ from dovetail.torch_internals.tensors import OpOverloadPacket as OpOverloadPacke
 from dovetail.torch_internals.tensors import change_shape as change_shape
 from dovetail.torch_internals.tensors import counts_storage_uses as counts_storage_uses
 from dovetail.torch_internals.tensors import has_storage as has_storage
-from dovetail.torch_internals.tensors import is_alias_of as is_alias_of
 from dovetail.torch_internals.tensors import is_zero_tensor as is_zero_tensor
 from dovetail.torch_internals.tensors import make_wrapper as make_wrapper
 from dovetail.torch_internals.tensors import storage_key as storage_key

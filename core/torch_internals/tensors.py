@@ -17,11 +17,6 @@ def _counts_references(count: Any) -> bool:
     return count(storage._cdata) == alone + 1 and view.numel() == 4
 
 
-def _tells_aliases(is_alias: Any) -> bool:
-    x = torch.ones(4)
-    return is_alias(x, x[1:]) is True and is_alias(x, x.clone()) is False
-
-
 def _tells_storage(has: Any) -> bool:
     seen: list[bool] = []
     torch.func.vmap(lambda x: (seen.append(has(x)), x)[1])(torch.ones(2, 1))
@@ -33,12 +28,6 @@ STORAGE_USE_COUNT = Internal(
     purpose="know when a large result has no references left, so that its memory is used again",
     fallback="each large result gets fresh memory",
     probe=_counts_references,
-)
-IS_ALIAS_OF = Internal(
-    "torch._C._is_alias_of",
-    purpose="notice that a value was computed in the memory that it is copied to",
-    fallback="addresses of storages are compared",
-    probe=_tells_aliases,
 )
 HAS_STORAGE = Internal(
     "torch._C._has_storage",
@@ -107,14 +96,6 @@ def counts_storage_uses() -> bool:
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """Return how many tensors and other objects of C++ refer to a storage; `counts_storage_uses` says whether it can."""
     return STORAGE_USE_COUNT.value(storage._cdata)
-
-
-def _same_storage(x: torch.Tensor, y: torch.Tensor) -> bool:
-    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
-
-
-# Return whether two real tensors share a storage.
-is_alias_of = IS_ALIAS_OF.value or _same_storage
 
 
 def _assumed(x: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ import torch
 
 import dovetail
 from dovetail.extend import FusionExecutor
-from dovetail.extend.advanced import executors
+from dovetail.extend.advanced import executors, get_executor
 
 
 class Writing(FusionExecutor):
@@ -145,3 +145,18 @@ def test_a_copy_into_itself_tells_of_the_write_and_one_of_the_negative_copies():
         assert x.tolist() == [1, -2] and x._version == version + 1
         copy_(x, x._neg_view())
     assert x.tolist() == [-1, 2]
+
+
+def test_a_parameter_that_lies_where_its_value_was_computed_is_not_copied():
+    copy_ = get_executor("torch").implementation(dovetail.prims.copy_).fn
+    p = torch.nn.Parameter(torch.ones(3))
+    hidden, before = p.detach(), p._version
+    copy_(hidden, p)
+    assert p._version == before + 1 and hidden.grad_fn is None  # Tensor.copy_ would give it a history
+
+
+def test_a_value_that_begins_where_the_target_does_and_lies_otherwise_does_not_count_as_written():
+    copy_ = get_executor("torch").implementation(dovetail.prims.copy_).fn
+    target = torch.arange(6.0).view(3, 2)
+    with pytest.raises(RuntimeError, match="single memory location"):  # eager mode's own error
+        copy_(target, target.as_strided((3, 2), (1, 3)))

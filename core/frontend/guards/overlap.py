@@ -36,8 +36,12 @@ def owns_memory(x: Any, _: Any = None) -> bool:
 
 
 def _span(x: Any) -> tuple[int, int]:
-    storage = x.untyped_storage()
+    """Return the range of addresses of a tensor without gaps, and that of the storage of any other."""
     try:
+        if x.is_contiguous():
+            start = x.data_ptr()
+            return start, start + x.nbytes
+        storage = x.untyped_storage()
         start = storage.data_ptr()
     except RuntimeError:  # zeros that take no memory, as autograd makes them
         return 0, 0

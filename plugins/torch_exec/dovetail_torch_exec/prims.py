@@ -18,7 +18,6 @@ from dovetail import prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import NotTracing
-from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol
 from dovetail.prims.arithmetic_table import ARITHMETIC
@@ -290,16 +289,18 @@ def stride_order(x: Tensor, *, order: tuple) -> Tensor:
 
 def copy_(x: Tensor, value: Tensor) -> None:
     """Copy a value into x. One that was computed in x's own memory lies there already: autograd learns of the write, and nothing is copied."""
-    unseen = not torch.is_grad_enabled() or not (x.requires_grad or value.requires_grad)
-    if unseen and torch_internals.is_alias_of(x, value) and _placed(x) == _placed(value) and not x.is_inference():
+    if value.data_ptr() == x.data_ptr() and _lies_in(x, value):
         increment_version(x)
     else:
         x.copy_(value)
 
 
-def _placed(x: Tensor) -> tuple:
-    """Return how a tensor lies in its storage, and what its numbers mean."""
-    return x.storage_offset(), x.stride(), x.dtype, x.is_neg(), x.is_conj()
+def _lies_in(x: Tensor, value: Tensor) -> bool:
+    """Return whether the elements of x are those of `value`, which begins where x does, and no gradient flows from one to the other."""
+    if torch.is_grad_enabled() and (x.requires_grad or value.grad_fn is not None):
+        return False
+    same = x.stride() == value.stride() and x.dtype is value.dtype and x.is_neg() == value.is_neg() and x.is_conj() == value.is_conj()
+    return same and not x.is_inference()
 
 
 def device_put(x: Tensor, *, device: Device) -> Tensor:
