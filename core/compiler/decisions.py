@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dovetail.compiler.compilation import Compilation, Pass
-from dovetail.compiler.entry import Entry
+from dovetail.compiler.entry import Entry, without_grad
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.compiler.passes import has_transforms
 from dovetail.compiler.pipeline import EPILOGUE, GENERATE, infer, lower, train
@@ -107,7 +107,7 @@ def _inferred(program: Trace, compilation: Compilation) -> Segment:
     run, trial = GENERATE(steps[-1]), trial_of(steps, compilation.executors, compilation.account)
     beside: Callable[..., Any] | None = trial.run if trial is not None else None
     if compilation.history and any(map(requires_grad, program.inputs)):
-        run, beside = torch.no_grad()(run), beside and torch.no_grad()(beside)
+        run, beside = without_grad(run), beside and without_grad(beside)
     return Segment(run, steps, trials=[trial] if trial is not None else [], trial=trial, run_beside=beside)
 
 

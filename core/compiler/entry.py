@@ -25,6 +25,7 @@ from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.shards import Layout, distributing, local_parts
+from dovetail.torch_internals import set_grad_enabled
 from dovetail.trace import Offer, Trace, requires_grad
 from dovetail.trace.collector import without_collector
 
@@ -136,7 +137,7 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
     """Generate code for all programs; `switched` says that the function switches grad mode on."""
     executors = programs.compilation.executors
     compute, compute_in_trial, trials = _computation(programs)
-    finish = GENERATE(programs.epilogue[-1]) if programs.epilogue else None
+    finish = GENERATE(programs.epilogue[-1]) if programs.epilogue and _sole_result(programs) is None else None
     if finish is not None and switched and not torch.is_grad_enabled():
         finish = torch.enable_grad()(finish)  # values written with grad mode off go to detached tensors
     prologue = bound(programs.prologue, _joined(acquired, compute, finish))
@@ -147,25 +148,63 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
         programs.trained is None and programs.compilation.distribution is None and finish is None and acquired.build is None and not acquired.casts
     )
     whole = programs.computation[-1] if alone else None
-    call = fast_call_for(GENERATE(prologue), prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
+    slow = _deferred(prologue)
+    call = fast_call_for(slow, prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
+    if call is slow:
+        call = GENERATE(prologue)
     refusals = programs.trained.rules.refusals if programs.trained is not None else []
     groups = (tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue))
     return Entry(call, executors.key, *groups, trials, refusals, trial_call, acquired.trace.relations is not None)
+
+
+def _deferred(prologue: Trace) -> Call:
+    """Return a prologue that is compiled when it is first called: where an executor checks guards by itself, that is when one fails."""
+    generated: list[Call] = []
+
+    def call(args: tuple, kwargs: dict) -> Any:
+        if not generated:
+            generated.append(GENERATE(prologue))
+        return generated[0](args, kwargs)
+
+    return call
 
 
 def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:
     """Return the function that computes the results, the same beside the reference if it is tried, and the trials."""
     compilation, steps = programs.compilation, programs.computation
     if programs.trained is not None:
-        built = training(programs.trained, compilation)
-        return built.run, built.run_trial, built.trials
+        built, result = training(programs.trained, compilation), _sole_result(programs)
+        run_trial = built.run_trial.selecting(result) if built.run_trial is not None else None
+        return built.run.selecting(result), run_trial, built.trials
     run, trial = GENERATE(steps[-1]), trial_of(steps, compilation.executors, compilation.account)
     run_trial = trial.run if trial is not None else None
     if compilation.layouts:
         run, run_trial = _of_local_parts(run, compilation.layouts), _of_local_parts(run_trial, compilation.layouts)
     if torch.is_grad_enabled() and any(map(requires_grad, steps[-1].inputs)):  # no result has a gradient, as under a no_grad of the user's own
-        run, run_trial = torch.no_grad()(run), torch.no_grad()(run_trial) if run_trial is not None else None
+        run, run_trial = without_grad(run), without_grad(run_trial) if run_trial is not None else None
     return run, run_trial, [trial] if trial is not None else []
+
+
+def without_grad(run: Run) -> Run:
+    """Return a function that calls `run` with grad mode off, as `torch.no_grad()(run)` does at several times the cost."""
+
+    def call(*inputs: Any) -> Any:
+        before = torch.is_grad_enabled()
+        set_grad_enabled(False)
+        try:
+            return run(*inputs)
+        finally:
+            set_grad_enabled(before)
+
+    return call
+
+
+def _sole_result(programs: Programs) -> int | None:
+    """Return which result of a trained computation the function returns, where its epilogue does nothing else; None for other epilogues."""
+    if programs.trained is None or (epilogue := programs.epilogue[-1]).lines:
+        return None
+    results = epilogue.inputs[-len(programs.trained.joint.outputs[0]) :]
+    return next((i for i, p in enumerate(results) if p is epilogue.outputs), None)
 
 
 def _of_local_parts(run: Run | None, layouts: Mapping[int, Layout]) -> Run | None:

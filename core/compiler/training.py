@@ -26,15 +26,14 @@ class Training:
     trials: list[Trial]
 
 
-class CountedBackward:
-    """A backward that counts its calls, and runs those that are trials beside the reference."""
+def counted(run: Callable[..., Sequence[Any]], trial: Trial) -> Callable[..., Sequence[Any]]:
+    """Return a backward that counts its calls, and runs those that are trials beside the reference."""
 
-    def __init__(self, run: Callable[..., Sequence[Any]], trial: Trial):
-        self.run, self.trial = run, trial
+    def backward(*inputs: Any) -> Sequence[Any]:
+        count = trial.count = trial.count + 1
+        return run(*inputs) if count < trial.due else trial.run(*inputs)
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
-        self.trial.count += 1
-        return self.run(*inputs) if self.trial.count < self.trial.due else self.trial.run(*inputs)
+    return backward
 
 
 def training(trained: Trained, compilation: Compilation) -> Training:
@@ -51,7 +50,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
         if trial is None:
             return run
         trials.append(trial)
-        return CountedBackward(run, trial)
+        return counted(run, trial)
 
     def backward_without(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         with compilation.settled(), without_collector():

@@ -16,9 +16,11 @@ from dovetail.torch_internals.around import active_mode as active_mode
 from dovetail.torch_internals.around import has_changing_hooks as has_changing_hooks
 from dovetail.torch_internals.around import is_profiling as is_profiling
 from dovetail.torch_internals.around import mode_keys as mode_keys
+from dovetail.torch_internals.around import saved_hooks as saved_hooks
 from dovetail.torch_internals.autograd import apply_function as apply_function
 from dovetail.torch_internals.autograd import backward_of as backward_of
 from dovetail.torch_internals.autograd import detour_apply as detour_apply
+from dovetail.torch_internals.autograd import direct_apply as direct_apply
 from dovetail.torch_internals.autograd import freed_graph as freed_graph
 from dovetail.torch_internals.autograd import function_applied as function_applied
 from dovetail.torch_internals.autograd import unreached_leaf as unreached_leaf

@@ -73,7 +73,7 @@ def _nothing() -> None:
 is_profiling = PROFILER_ENABLED.value or _no  # whether a profiler of torch's records what this thread does
 _functions, _dispatches = FUNCTION_MODES.value or _no, DISPATCH_MODES.value or _no
 _level, _tracing = FUNCTORCH_LEVEL.value or _nothing, TRACING_STATE.value or _nothing
-_saved_hooks: Any = SAVED_HOOKS.value or (lambda ignores_tracing: None)
+saved_hooks: Any = SAVED_HOOKS.value or (lambda ignores_tracing: None)  # the hooks on saved tensors that were set last
 _stack = resolve("torch.overrides._get_current_function_mode_stack")
 DEVICES: Any = resolve("torch.utils._device.DeviceContext") or ()  # the mode of torch.set_default_device
 
@@ -103,7 +103,7 @@ def _name_mode() -> str | None:
 
 def has_changing_hooks() -> bool:
     """Return whether the caller has hooks on saved tensors that may change their values: all but those of checkpoints and of torch.autograd.graph."""
-    hooks = _saved_hooks(True)
+    hooks = saved_hooks(True)
     return hooks is not None and getattr(hooks[0], "__module__", None) not in ("torch.utils.checkpoint", "torch.autograd.graph")
 
 

@@ -55,6 +55,14 @@ def apply_function() -> FunctionType | None:
     return _APPLY_IN_PYTHON
 
 
+def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Return `function.apply` without what it asks in Python, about transforms of torch.func: the caller knows that there are none.
+
+    From torch 2.15 on it is written in C, and asks in no time.
+    """
+    return super(torch.autograd.Function, function).apply if _APPLY_IN_PYTHON is not None else lambda *args: function.apply(*args)
+
+
 def backward_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """Return what differentiates a torch.autograd.Function: its `vjp` where it defines one, else its `backward`."""
     vjp = getattr(function, "vjp", None)

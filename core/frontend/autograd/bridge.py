@@ -16,7 +16,7 @@ from dovetail.executors import blame
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.autograd.pullback import Pullback
 from dovetail.frontend.shards import Layout, local_parts, wrapped
-from dovetail.torch_internals import any_autocast, has_changing_hooks, has_storage
+from dovetail.torch_internals import any_autocast, direct_apply, has_changing_hooks, has_storage, saved_hooks
 
 TWICE = (
     "the gradient of a compiled function was differentiated, and its backward has no history: {}. Compile a function that takes both gradients "
@@ -52,6 +52,10 @@ class Bridge:
     check: Callable[[], None] | None = None
     saves: bool = False
     lock: Any = field(default_factory=Lock)
+    takes_all: bool = field(init=False)  # whether the backward program takes what autograd passes, one cotangent for each result
+
+    def __post_init__(self) -> None:
+        self.takes_all = not self.constant and not self.layouts and list(self.pulled) == list(range(len(self.pulled)))
 
     def __call__(self, *inputs: Any) -> tuple:
         """Return the results, with a history."""
@@ -73,6 +77,20 @@ class Bridge:
             link = Stage.apply(running, tuple(numbers), link, *[inputs[i] for i in numbers])
         return Call.apply(self, (running, len(inputs)), *inputs, link)
 
+    def selecting(self, result: int | None) -> Callable[..., Any]:
+        """Return a function that does what a call does, and returns one result or all; in fewer steps, since a prologue has checked torch's modes."""
+        if self.stages:
+            return self if result is None else lambda *inputs: self(*inputs)[result]
+        apply, grad_enabled, saves = direct_apply(Call), torch.is_grad_enabled, self.saves
+
+        def call(*inputs: Any) -> Any:
+            if not grad_enabled() or (saves and saved_hooks(True) is not None):
+                return self(*inputs) if result is None else self(*inputs)[result]
+            results = apply(self, None, *inputs)
+            return results if result is None else results[result]
+
+        return call
+
     def beside(self, forward: Callable[..., tuple]) -> Bridge:
         """Return a bridge with another forward program and the backwards of this one."""
         return replace(self, forward=forward)
@@ -91,10 +109,12 @@ class Call(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, bridge: Bridge, staged: Any, *inputs: Any) -> tuple:
-        inputs = local_parts(inputs if staged is None else inputs[: staged[1]], bridge.layouts)
-        ctx.staged = staged
+        if staged is not None:
+            inputs = inputs[: staged[1]]
+        if bridge.layouts:
+            inputs = local_parts(inputs, bridge.layouts)
         results, saved, numbers = bridge.forward(*inputs)
-        ctx.bridge, ctx.numbers = bridge, numbers
+        ctx.call = bridge, staged, numbers
         ctx.set_materialize_grads(False)
         extra = bridge.pullback.extra
         ctx.save_for_backward(*saved, *[inputs[i] for i in extra]) if extra else ctx.save_for_backward(*saved)
@@ -106,32 +126,64 @@ class Call(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gs: Any) -> tuple:
-        bridge, staged = ctx.bridge, ctx.staged
-        cotangents = [gs[i] for i in bridge.pulled]
-        absent = tuple([i for i, g in enumerate(cotangents) if g is None])
-        if len(absent) == len(cotangents):
-            return (None,) * len(ctx.needs_input_grad)
-        if bridge.check is not None:
-            bridge.check()
-        saved, extra = _saved(ctx, len(bridge.pullback.saved))
-        if not all([g is None or has_storage(g) for g in cotangents]):
-            values = bridge.pullback.values(saved, ctx.numbers, [*extra, *getattr(ctx, "extra_numbers", ())])
-            return (None, None, *bridge.pullback.transformed(values, cotangents), *([None] * (staged is not None)))
-        if torch.is_grad_enabled():
-            if bridge.layouts:
-                raise RuntimeError(TWICE.format("its parameters are DTensors"))
-            if bridge.pullback.extra_numbers:
-                extra = [*extra, *ctx.extra_numbers]
-            return (None, None, *_with_history(bridge, absent, saved, ctx.numbers, extra, cotangents), *([None] * (staged is not None)))
-        program = bridge.backward(absent)
-        kept = [*saved, *ctx.numbers]
-        del saved, extra
-        ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
-        if staged is None or absent:
-            return (None, None, *wrapped(_run(program, kept, cotangents), bridge.layouts), *([None] * (staged is not None)))
-        with _plainly():
-            staged[0].begin(program(kept, *[g.contiguous() for g in cotangents if g is not None]), staged[1])
-        return (None, None, *staged[0].stage(), _LINK)
+        bridge, staged, numbers = ctx.call
+        if staged is None and bridge.takes_all:
+            for g in gs:  # a loop: a comprehension is a call, and there are a few microseconds in all
+                if g is None or not has_storage(g):
+                    break
+            else:
+                if not torch.is_grad_enabled() and not any_autocast():
+                    return None, None, *_gradients(ctx, bridge, numbers, gs)
+        return _backward(ctx, bridge, staged, numbers, gs)
+
+
+def _gradients(ctx: Any, bridge: Bridge, numbers: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+    """Return the gradients where each result has a cotangent, and nothing else is special."""
+    if bridge.check is not None:
+        bridge.check()
+    saved, _ = _saved(ctx, len(bridge.pullback.saved))
+    kept = [*saved, *numbers]
+    del saved, _
+    ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
+    program = bridge.backwards.get(()) or bridge.backward(())
+    try:
+        gradients = program(kept, *map(_CONTIGUOUS, cotangents))
+        return _together(gradients) if type(gradients) is GeneratorType else gradients
+    except Exception as error:
+        blame(error)
+        raise
+
+
+_CONTIGUOUS = torch.Tensor.contiguous
+
+
+def _backward(ctx: Any, bridge: Bridge, staged: Any, numbers: Sequence[Any], gs: Sequence[Any]) -> tuple:
+    """Return the gradients for any cotangents: some absent, those of a transform, with a history, in stages."""
+    cotangents = [gs[i] for i in bridge.pulled]
+    absent = tuple([i for i, g in enumerate(cotangents) if g is None])
+    if len(absent) == len(cotangents):
+        return (None,) * len(ctx.needs_input_grad)
+    if bridge.check is not None:
+        bridge.check()
+    saved, extra = _saved(ctx, len(bridge.pullback.saved))
+    if not all([g is None or has_storage(g) for g in cotangents]):
+        values = bridge.pullback.values(saved, numbers, [*extra, *getattr(ctx, "extra_numbers", ())])
+        return (None, None, *bridge.pullback.transformed(values, cotangents), *([None] * (staged is not None)))
+    if torch.is_grad_enabled():
+        if bridge.layouts:
+            raise RuntimeError(TWICE.format("its parameters are DTensors"))
+        if bridge.pullback.extra_numbers:
+            extra = [*extra, *ctx.extra_numbers]
+        return (None, None, *_with_history(bridge, absent, saved, numbers, extra, cotangents), *([None] * (staged is not None)))
+    program = bridge.backward(absent)
+    kept = [*saved, *numbers]
+    del saved, extra
+    ctx.maybe_clear_saved_tensors()
+    if staged is None or absent:
+        return (None, None, *wrapped(_run(program, kept, cotangents), bridge.layouts), *([None] * (staged is not None)))
+    with _plainly():
+        staged[0].begin(program(kept, *[g.contiguous() for g in cotangents if g is not None]), staged[1])
+    return (None, None, *staged[0].stage(), _LINK)
 
 
 def _run(program: Callable[..., Sequence[Any]], kept: list[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
