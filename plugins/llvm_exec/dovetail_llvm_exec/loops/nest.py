@@ -11,7 +11,7 @@ from dovetail_llvm_exec.ir.module import Builder
 from dovetail_llvm_exec.ir.values import Value, lanes_of, vector
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.philox import DRAWS
-from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, parts, walk
+from dovetail_llvm_exec.region.exprs import Buffer, Expr, forms_of, walk
 from dovetail_llvm_exec.region.forms import Atom, Form, known_equal
 from dovetail_llvm_exec.scalars import kinds
 from dovetail_llvm_exec.scalars.ops import EXACT, Op, written
@@ -113,11 +113,16 @@ class Nest:
                 self._inverses(expr.args[1], self.lanes if self.is_vector(expr) else 1)
 
     def _unknown(self, expr: Expr) -> bool:
-        return self.find(expr, self.level(expr)) is None
+        """Return whether `find` would find nothing; written out, since most of the time of writing goes by here."""
+        level = self.expr_levels[-1].get(expr)
+        for scope in self.scopes[self.level(expr) if level is None else level :]:  # noqa: SIM110 - a generator would be another call
+            if expr in scope.values:
+                return False
+        return True
 
-    def _parts(self, expr: Expr) -> list[Expr]:
+    def _parts(self, expr: Expr) -> tuple[Expr, ...]:
         """Return the expressions that must be computed first."""
-        return [] if expr in self.cached else parts(expr)
+        return () if expr in self.cached else expr.parts
 
     def _partial(self, expr: Expr, form: Form) -> None:
         if any(self.level_of(atom) <= self.depth for atom, _ in form.terms) or not form.terms:

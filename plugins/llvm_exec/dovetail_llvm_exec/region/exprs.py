@@ -5,7 +5,7 @@ An expression knows the atoms that it varies with, so that it is computed in the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dovetail.dtypes import DType, bool_, int64
@@ -39,10 +39,11 @@ class Expr:
     "checked" (an index, and below what it has to be).  `cost` is in nanoseconds for each element, with everything under it.
     """
 
-    __slots__ = ("args", "atoms", "cost", "data", "dtype", "number", "op", "row_results")
+    __slots__ = ("args", "atoms", "cost", "data", "dtype", "number", "op", "parts", "row_results")
 
     def __init__(self, number: int, op: str, args: tuple[Expr, ...], dtype: DType, data: Any, atoms: frozenset[Atom], row_results: frozenset):
         self.number, self.op, self.args, self.dtype, self.data, self.atoms, self.row_results = number, op, args, dtype, data, atoms, row_results
+        self.parts = (*args, *[e for form in forms_of(op, data) for e, _ in form.moving])
         simple = POWERS.get(args[1].data[1]) if op == "pow" and args[1].op == "const" else None
         self.cost = cost_of(simple or op, dtype)
 
@@ -101,13 +102,12 @@ def forms_of(op: str, data: Any) -> tuple[Form, ...]:
     return (data,) if op == "index" else ()
 
 
-def parts(expr: Expr) -> list[Expr]:
+def parts(expr: Expr) -> tuple[Expr, ...]:
     """Return what an expression is computed from: its arguments, and positions that are read from memory."""
-    moving = [e for form in forms_of(expr.op, expr.data) for e, _ in form.moving]
-    return [*expr.args, *moving] if moving else list(expr.args)
+    return expr.parts
 
 
-def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below: Callable[[Expr], list[Expr]] = parts) -> list[Expr]:
+def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below: Callable[[Expr], Sequence[Expr]] = parts) -> list[Expr]:
     """List everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look."""
     visited: set[Expr] = set()
     order: list[Expr] = []
