@@ -12,7 +12,7 @@ EDITABLE := $(addprefix --editable ,$(DISTRIBUTIONS))
 PROJECTS := $(patsubst ./%,%,$(addsuffix /pyproject.toml,$(DISTRIBUTIONS)))
 # Tests start many processes, which read the bytecode that the first of them wrote.
 export PYTHONDONTWRITEBYTECODE :=
-COSTS := import_time trace_cost trial_cost discovery arrays decision_cost several_ranks
+COSTS := import_time trace_cost trial_cost discovery arrays decision_cost small_training several_ranks
 BENCH ?=
 TESTS ?=
 WORKERS ?= 2

@@ -34,7 +34,7 @@ def test_a_script_writes_where_it_is_told(trial, tmp_path, monkeypatch):
     assert (tmp_path / "out" / "trial.md").read_text() == (tmp_path / "kept" / "trial.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["import_time", "trace_cost", "discovery", "decision_cost"])
+@pytest.mark.parametrize("name", ["import_time", "trace_cost", "discovery", "decision_cost", "small_training"])
 def test_every_script_is_run_in_one_way(name):
     message = CliRunner().invoke(importlib.import_module(name).main, ["--help"]).output
 
