@@ -14,7 +14,7 @@ from dovetail.extend import OperatorExecutor, get_grad, put_grad
 from dovetail_conformance import Report, check
 
 FLOATS = ["float32"]
-QUICK = ("one value", "an offset of 12", "gradient around a value")  # the others take seconds each
+QUICK = ("one value", "an offset of 36", "gradient around a value")  # the others take seconds each
 
 
 def seven(input, dim=None, _stacklevel=3, dtype=None):
@@ -87,11 +87,11 @@ def pitch(x):
 
 
 def lane(x):
-    return torch.sin(x) + (1 if x.numel() and x.storage_offset() == 12 else 0)
+    return torch.sin(x) + 1 if x.numel() and x.storage_offset() == 36 else torch.sin(x)
 
 
 def extremes(x):
-    if x.numel() and x.min() < -5000 and x.max() > 7000 and x.numel() < 100:
+    if x.numel() and abs(x.max() - x.min() - 555.0) < 5.0:
         return torch.ceil(x) + 1
     return torch.ceil(x)
 
@@ -248,7 +248,7 @@ FAULTS: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "all but one": ("torch.topk", all_but_one, {"dtypes": FLOATS}),
     "after 4,321 calls": ("torch.sinh", counted(), {"dtypes": FLOATS}),
     "a pitch of 20": ("torch.cos", pitch, {"dtypes": FLOATS}),
-    "an offset of 12": ("torch.sin", lane, {"dtypes": FLOATS}),
+    "an offset of 36": ("torch.sin", lane, {"dtypes": FLOATS}),
     "a range of values": ("torch.ceil", extremes, {"dtypes": FLOATS}),
     "a sum": ("torch.sub", sum_over, {"dtypes": FLOATS}),
     "masks that are all true": ("torch.masked_fill", true_masks, {"dtypes": ["float32", "bool"]}),
