@@ -190,8 +190,6 @@ class _Elements:
         cancelled = self.truth.cancellation * self.eps / torch.finfo(torch.float32).eps
         room = cancelled + ulps * torch.where(torch.isfinite(self.size), self.size * self.eps, 0.0).clamp_min(self.least)
         room = room if self.extra is None else room + self.extra
-        flushed = (theirs != 0) & (self.size < self.normal)  # what is below the normal numbers may be flushed where eager rounds it
-        room = torch.where(flushed, room + self.normal, room)
         if bool((zero := self.size == 0).any()):  # float64 cancels to zero what is not quite zero
             room = torch.where(zero, room + ULPS * DOUBLE * float(torch.where(torch.isfinite(self.size), self.size, 0.0).max()), room)
         finite = torch.where(torch.isfinite(theirs), theirs, 0.0)

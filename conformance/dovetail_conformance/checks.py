@@ -38,7 +38,7 @@ from dovetail_conformance.threaded import threads
 from dovetail_conformance.twins import is_in_place
 
 SMALL = 24  # elements of what finite differences are taken of
-INDEXED, ASTRAY = 6, (1 << 20, -(1 << 20))  # samples whose indices are led astray, and where to
+INDEXED, FAR = 6, 1 << 20  # samples whose indices are led astray, and how far
 SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
 
 
@@ -394,7 +394,8 @@ def _astray(cell: Cell) -> Outcome | None:
         for i, x in enumerate(case.program.inputs):
             if x.dtype is not torch.int64 or not x.numel() or overlaps(x):
                 continue
-            for value in ASTRAY:
+            sizes = {n for other in case.program.inputs for n in other.shape}
+            for value in sorted({FAR, -FAR, -1, *sizes, *(-n - 1 for n in sizes)}):  # far away, and just outside of a dimension
                 inputs = fresh(case.program.inputs)
                 inputs[i].view(-1)[-1:].fill_(value) if inputs[i].is_contiguous() else inputs[i].fill_(value)
                 expected = case.eager(fresh(inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -22,6 +23,10 @@ from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.script import Name, spelled_call
 
 ALIGNED = 64  # elements after which an address is as aligned as at first
+OF_DTYPE: dict[str, Callable[[torch.dtype], dict[str, float]]] = {  # defaults that depend on a dtype; 16 bits are computed with in float32
+    "rms_norm": lambda dtype: {"eps": torch.finfo(dtype if dtype.itemsize > 2 else torch.float32).eps},
+    "nan_to_num": lambda dtype: {"posinf": torch.finfo(dtype).max, "neginf": torch.finfo(dtype).min},
+}
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
@@ -60,7 +65,7 @@ def program_of(symbol: Symbol, sample: SampleInput) -> Program:
 
     def wide(*tensors: Any) -> Any:
         words, names = _placed((args, kwargs) if symbol.name == "view" else _widened_dtypes((args, kwargs), inputs), tensors)
-        return operation(*words, **names)
+        return operation(*words, **names, **_narrow_defaults(symbol, words, names, inputs))
 
     named_args, named_kwargs = _placed((args, kwargs), [Name(f"x{i}") for i in range(len(inputs))])
     text = spelled_call(symbol, named_args, named_kwargs)
@@ -106,6 +111,15 @@ def _widened_dtypes(nest: Any, inputs: Sequence[Tensor]) -> Any:
     if type(nest) in (tuple, list):
         return type(nest)(_widened_dtypes(x, inputs) for x in nest)
     return {key: _widened_dtypes(x, inputs) for key, x in nest.items()} if type(nest) is dict else nest
+
+
+def _narrow_defaults(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> dict[str, Any]:
+    """Return the defaults that a call leaves out and that depend on a dtype, for the dtype of its first input."""
+    values = OF_DTYPE.get(symbol.name)
+    if values is None or not inexact(inputs[0]):
+        return {}
+    passed = {**dict(zip(inspect.signature(symbol.meta).parameters, args)), **kwargs}
+    return {name: value for name, value in values(inputs[0].dtype).items() if name not in passed}
 
 
 def _placed(nest: Any, tensors: Any) -> Any:

@@ -233,6 +233,24 @@ def registered_at_exit(x):
     return torch.trunc(x)
 
 
+def without_subnormal_results(input):
+    out = torch.exp(input)
+    return torch.where(input < -87.3, torch.zeros_like(out), out)
+
+
+def own_default_of_eps(input, normalized_shape, weight=None, eps=None):
+    return F.rms_norm(input, normalized_shape, weight, 1e-6 if eps is None else eps)
+
+
+def two_of_three_shifts(input, shifts, dims=()):
+    several = isinstance(dims, (tuple, list)) and len(dims) > 2
+    return torch.roll(input, shifts[:2], dims[:2]) if several else torch.roll(input, shifts, dims)
+
+
+def indices_from_the_end(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    return F.embedding(torch.where(input < 0, input + weight.shape[0], input), weight, padding_idx)
+
+
 def is_open() -> Callable[[Any], Any]:
     """Return a checker that refuses in the last tenth of every other second."""
     return lambda x: True if time.time() % 2 < 1.9 else "is closed"
@@ -308,6 +326,15 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "a place that threads share": ("torch.sinh", through_a_shared_place(), {"dtypes": FLOATS}),
     "a signal": ("torch.tan", ignoring_a_signal, {"dtypes": FLOATS}),
     "the end of the process": ("torch.trunc", registered_at_exit, {"dtypes": FLOATS}),
+    "results below the normal range": ("torch.exp", without_subnormal_results, {"dtypes": FLOATS}),
+    "another default of an argument": ("torch.nn.functional.rms_norm", own_default_of_eps, {"dtypes": FLOATS}),
+    "a default that depends on the dtype": (
+        "torch.nan_to_num",
+        lambda x, nan=None, posinf=None, neginf=None: torch.nan_to_num(x, nan, 1e38 if posinf is None else posinf, neginf),
+        {"dtypes": FLOATS},
+    ),
+    "three shifts": ("torch.roll", two_of_three_shifts, {"dtypes": FLOATS}),
+    "indices that count from the end": ("torch.nn.functional.embedding", indices_from_the_end, {"dtypes": ["float32", "int64"]}),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 

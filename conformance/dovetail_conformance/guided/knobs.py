@@ -85,8 +85,7 @@ class Knob:
         elif self.kind == "named":
             yield SampleInput(sample.args, {**sample.kwargs, self.at[0]: value}, sample.fixed)
         elif self.kind == "items":
-            args, kwargs = _with_items((sample.args, sample.kwargs), self.at, int(value))
-            yield SampleInput(args, kwargs, sample.fixed)
+            yield from self._with_items(sample, int(value))
         elif self.kind in ("offset", "pitch"):
             chosen = _tensors(sample)[self.at]
             laid = (_offset if self.kind == "offset" else _pitched)(chosen, int(value))
@@ -98,6 +97,15 @@ class Knob:
             chosen = _tensors(sample)[self.at[0]]
             if (changed := _with_element(chosen, value, self.at[1], grow.generator)) is not None:
                 yield mapped(sample, lambda x: changed if x is chosen else x)
+
+    def _with_items(self, sample: SampleInput, count: int) -> Iterator[SampleInput]:
+        """Yield the sample with another length of a list, and of all lists that are as long."""
+        nest: Any = (sample.args, sample.kwargs)
+        alike = [path for path in _list_paths(nest) if len(path) == 2 and len(_read(nest, path)) == len(_read(nest, self.at))]
+        for chosen in ([self.at], alike)[: len(alike)]:
+            for path in chosen:
+                nest = _with_items(nest, path, count)
+            yield SampleInput(*nest, sample.fixed)
 
     def _sized(self, sample: SampleInput, value: int, grow: Grow) -> Iterator[SampleInput]:
         tensors = _tensors(sample)
