@@ -81,11 +81,11 @@ def _convolution(
     return getattr(torch.nn.functional, name)(x, weight, bias, stride, padding, *more)
 
 
-def _layer_norm(x: Any, shape: list, weight: Any, bias: Any, eps: float) -> tuple:
-    dims = tuple(range(x.dim() - len(shape), x.dim()))
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+def _layer_norm(input: Any, normalized_shape: list, weight: Any, bias: Any, eps: float) -> tuple:
+    dims = tuple(range(input.dim() - len(normalized_shape), input.dim()))
+    wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
     var, mean = torch.var_mean(wide, dims, correction=0, keepdim=True)
-    return torch.nn.functional.layer_norm(x, tuple(shape), weight, bias, eps), mean, torch.rsqrt(var + eps)
+    return torch.nn.functional.layer_norm(input, tuple(normalized_shape), weight, bias, eps), mean, torch.rsqrt(var + eps)
 
 
 def _embedding(weight: Any, index: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:

@@ -13,7 +13,7 @@ from dovetail.torch_internals import no_torch_function
 from dovetail.trace import leaves, user_line
 
 _METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
-_EXAMPLES = "torch.testing."  # torch's own subclasses, but for these, have meanings beyond what they hold
+_KNOWN = ("torch.testing.", "torch.nested._internal.")  # torch's own subclasses, but for these, have meanings beyond what they hold
 
 
 def is_wrapper(x: Any) -> bool:
@@ -24,7 +24,7 @@ def is_wrapper(x: Any) -> bool:
 @per_class
 def is_wrapper_class(kind: type) -> bool:
     """Return whether a class of tensors runs operations in Python, and can be taken apart and built again; torch's own are not meant."""
-    torchs = kind.__module__.startswith("torch.") and not kind.__module__.startswith(_EXAMPLES)
+    torchs = kind.__module__.startswith("torch.") and not kind.__module__.startswith(_KNOWN)
     return not torchs and any([base is torch.Tensor for base in kind.__mro__]) and all([is_in_python(lookup(kind, name)) for name in _METHODS])
 
 
@@ -52,9 +52,16 @@ def converts_results(kind: type) -> bool:
     return lookup(kind, "__torch_function__") is lookup(torch.Tensor, "__torch_function__")
 
 
+def is_jagged(x: Any) -> bool:
+    """Return whether x is a nested tensor of the jagged layout: one of its sizes is symbolic, and stands for its offsets."""
+    return type(x).__name__ == "NestedTensor" and type(x).__module__.startswith("torch.nested.")
+
+
 def facts_of(x: torch.Tensor) -> tuple[Any, ...]:
     """Return what a wrapper says of itself, beside what it holds; no `__torch_function__` of its class runs."""
     with no_torch_function():
+        if is_jagged(x):  # its sizes are those of what it holds
+            return x._ragged_idx, x._lengths is None, x.dtype, x.device, x.layout, x.requires_grad
         return tuple(x.shape), tuple(x.stride()), x.storage_offset(), x.dtype, x.device, x.layout, x.requires_grad
 
 
@@ -66,10 +73,11 @@ def has_facts(x: torch.Tensor, facts: tuple[Any, ...]) -> bool:
 def taken_apart(x: torch.Tensor) -> tuple[list[Any], Callable[..., Any]]:
     """Return what a wrapper holds, its context last, and the function that builds one like it of these."""
     names, context = x.__tensor_flatten__()
-    cls, (size, stride, *_) = type(x), facts_of(x)
+    cls, (size, stride, *_) = type(x), ((), (), ()) if is_jagged(x) else facts_of(x)  # a nested tensor has its sizes of what it holds
 
-    def build(*parts: Any) -> Any:
-        return cls.__tensor_unflatten__(dict(zip(names, parts[:-1], strict=True)), parts[-1], torch.Size(size), stride)
+    def build(*parts: Any, unflatten: Callable[..., Any] | None = None) -> Any:
+        inner = dict(zip(names, parts[:-1], strict=True))
+        return (unflatten or cls.__tensor_unflatten__)(inner, parts[-1], torch.Size(size), stride)
 
     return [*[x.__dict__[name] if name in x.__dict__ else getattr(x, name) for name in names], context], build
 

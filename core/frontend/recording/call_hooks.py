@@ -277,6 +277,8 @@ class CallHooks(ValueHooks):
                 f"a {type(args[0]).__name__} inside a compiled function is not traced: it changes what the operations do, or what they save; open it "
                 f"around the call\n  called at {user_line()}"
             )
+        if function is torch.nested.nested_tensor and kwargs.get("layout") is torch.jagged:
+            return tracker.call_function(function, args, kwargs)
         if function is torch.compile:  # what it would compile is a part of this program
             guard_same(tracker, function)
             model = args[0] if args else kwargs.get("model")

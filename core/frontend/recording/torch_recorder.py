@@ -33,6 +33,7 @@ from dovetail.frontend.recording.torch_globals import GlobalSettings
 from dovetail.frontend.recording.tracked_environment import DRAWN, TrackedEnvironment, drawn_value, tensor_of
 from dovetail.frontend.shards import whole
 from dovetail.frontend.subclasses import is_wrapper
+from dovetail.frontend.wrappers.jagged import untraced_size
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
@@ -301,6 +302,8 @@ class TorchRecorder(CallHooks):
         return self.environment.known_numbers.get(value, NULL) if type(value) is NumberProxy else NULL
 
     def place_of(self, tensor: Any) -> int:
+        if type(tensor) is torch.SymInt:
+            raise untraced_size()
         if type(tensor) is SymbolicInt:
             size = tensor.size
             tensor = self.numbers[size] = self.numbers[size] if size in self.numbers else prims.integer(value=size)

@@ -20,6 +20,7 @@ from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays
 from dovetail.frontend.recording.tensor_methods import replaced_operator
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.frontend.subclasses import is_wrapper, untraced_value
+from dovetail.frontend.wrappers.jagged import has_symbols
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, symint
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map
 from dovetail.trace.proxies import no_value
@@ -31,6 +32,7 @@ _REFLECTED = {  # the method by which a tensor takes a number on its left
     getattr(operator, name): f"__r{name.rstrip('_')}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 }
 _SPELLINGS = ("__repr__", "__str__")
+_SYMBOLS = frozenset({SymbolicInt, torch.SymInt})  # the latter are ragged sizes
 _PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite, math.isclose})
 _ROUNDING = {abs: torch.Tensor.abs, round: torch.Tensor.round}
 _MASKS = frozenset({dtypes.bool_, dtypes.uint8})
@@ -56,6 +58,8 @@ class ValueHooks(ArrayHooks):
             return self.arrays.operate(tracker, op, args)
         if self.returns_tensors and any([type(x).__module__ == "numpy" for x in args]):  # a number of NumPy's: the tensor computes with its value
             args = [lift_leaf(x, self.trace) for x in args]
+        if has_symbols(args) and not isinstance(op, str):
+            return op(*args)
         if any(map(is_wrapper, args)):
             return self.of_wrappers().operate(tracker, op, args)
         operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
@@ -100,7 +104,7 @@ class ValueHooks(ArrayHooks):
         return bool(tensor)
 
     def is_symbolic(self, value: Any) -> bool:
-        return type(value) is SymbolicInt or (type(value) is torch.Size and any([type(n) is SymbolicInt for n in value]))
+        return type(value) in _SYMBOLS or (type(value) is torch.Size and any([type(n) in _SYMBOLS for n in value]))
 
     def words(self, tensor: Any) -> None:
         if is_wrapper(tensor):

@@ -111,7 +111,7 @@ def collect(histories: Histories, tracker: Tracker) -> None:
         if any([g is not None for g in parts]):
             zeros = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) for p in inputs]
             computed = [z if g is None else g for z, g in zip(zeros, parts, strict=True)]
-            accumulate(histories, tracker, value, arrival.build(value, computed))
+            accumulate(histories, tracker, value, arrival.build(value, computed, histories.wrappers.maker(tracker)))
 
 
 def requires_grad_(histories: Histories, tracker: Tracker, wrapper: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:

@@ -30,10 +30,11 @@ from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import REFLECTED_COMPARISONS, dunder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
-from dovetail.frontend.subclasses import converts_results, facts_of, has_facts, is_wrapper, overrides_functions, taken_apart, torchs_own, wrappers_in
+from dovetail.frontend.subclasses import converts_results, facts_of, has_facts, is_jagged, is_wrapper, overrides_functions, taken_apart, torchs_own, wrappers_in
 from dovetail.frontend.wrappers.autograd_calls import collect, traced
-from dovetail.frontend.wrappers.forms import Parts, leave
+from dovetail.frontend.wrappers.forms import leave
 from dovetail.frontend.wrappers.histories import Histories
+from dovetail.frontend.wrappers.jagged import RaggedSizes, metadata
 from dovetail.frontend.wrappers.stand_ins import StandIns
 from dovetail.torch_internals import (
     CORRECT_ALIASING,
@@ -62,8 +63,8 @@ class Wrappers:
     def __init__(self, recorder: Any):
         self.recorder = recorder
         self.stand_ins = StandIns()
-        self.histories = Histories(self)
         self.created: dict[int, torch.Tensor] = {}
+        self.histories, self.ragged = Histories(self), RaggedSizes(recorder, self.created)
         self.sources: set[Source] = set()  # where those from outside are read
         self.off = 0  # contexts in which no `__torch_function__` is called
 
@@ -77,6 +78,8 @@ class Wrappers:
             tracker.guard("wrapper", source, (has_facts, *facts_of(wrapper)))
             tracker.known[id(wrapper)] = wrapper, source
             self.sources.add(source)
+            if is_jagged(wrapper):
+                self.ragged.reach(tracker, wrapper, source)
         elif known[1] is not source:
             tracker.guard("same", source, known[1])
         return wrapper
@@ -89,6 +92,8 @@ class Wrappers:
 
     def construct(self, tracker: Tracker, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Return cls(*args, **kwargs), for the class of a wrapper."""
+        if (new := self.ragged.call(tracker, cls, args, kwargs)) is not NULL:
+            return new
         new = tracker.call(tracker.load_attr(cls, "__new__"), [cls, *args], kwargs, None)
         if issubclass(type(new), cls) and is_in_python(lookup(type(new), "__init__")):
             tracker.call(MethodType(tracker.from_class(type(new), "__init__"), new), args, kwargs, None)
@@ -107,6 +112,8 @@ class Wrappers:
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch that gets wrappers; NULL for other calls."""
+        if type(function) is FunctionType and (result := self.ragged.call(tracker, function, args, kwargs)) is not NULL:
+            return result
         if function is CORRECT_ALIASING.value:
             return self._corrected(*args, **kwargs)
         if function is torch.overrides.handle_torch_function:
@@ -149,15 +156,17 @@ class Wrappers:
         with no_torch_function(), _Dispatching(self, tracker):
             yield
 
-    def built(self, tracker: Tracker, parts: Parts, tensors: list[Any]) -> Any:
-        """Return a wrapper of the program like one that was taken apart, of other tensors."""
-        return parts.build(tensors)
+    def maker(self, tracker: Tracker) -> Callable[[type], Any]:
+        """Return what gives the `__tensor_unflatten__` of a class, interpreted."""
+        return lambda cls: lambda *args: tracker.call(tracker.load_attr(cls, "__tensor_unflatten__"), list(args), {}, None)
 
     def dispatched(self, tracker: Tracker, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run one operation of ATen as the wrappers among its arguments define it; record it where there are none."""
         objects = wrappers_in((args, kwargs))
         if not objects:
             return tracker.call(func, list(args), kwargs, None)
+        if (result := self.ragged.dispatched(tracker, func, args, kwargs)) is not NULL:
+            return result
         kinds = tuple([type(x) for x in objects])
         for kind in kinds:
             result = tracker.call(tracker.load_attr(kind, "__torch_dispatch__"), [func, kinds, args, kwargs], {}, None)
@@ -218,9 +227,11 @@ class Wrappers:
             if now is DELETED:
                 raise AttributeError(name)
             return now
+        if is_jagged(owner) and (value := metadata(owner, name)) is not NULL:
+            return value
         raw = torchs_own(type(owner), name)
         if isinstance(raw, _METHODS):
-            return MethodType(raw, owner)
+            return NULL if name in owner.__dict__ else MethodType(raw, owner)
         if type(raw) is not GetSetDescriptorType or name.startswith("__"):
             return NULL
         if objects := self.overriding(owner):

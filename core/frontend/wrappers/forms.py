@@ -23,17 +23,19 @@ class Parts:
 
     Attributes:
         tensors: the plain tensors, in order.
-        build: builds one like it of such tensors.
+        build: builds one like it of such tensors; `make(cls)`, if it is there, gives what stands for `cls.__tensor_unflatten__`.
         kinds: the classes and contexts of the wrappers, outer before inner.
     """
 
     tensors: list[Any]
-    build: Callable[[Sequence[Any]], Any]
+    build: Callable[..., Any]
     kinds: list[tuple[type, Any]]
 
     @property
     def floating(self) -> list[int]:
         """The positions of the tensors that can have a gradient."""
+        if self.kinds and self.kinds[0][0].__name__ == "NestedTensor":
+            return [0]  # its values; the others are offsets and lengths
         return [i for i, x in enumerate(self.tensors) if _is_inexact(x)]
 
     def of_floating(self, *values: Any) -> Any:
@@ -55,16 +57,16 @@ def _is_inexact(x: Any) -> bool:
 def parts_of(x: Any) -> Parts:
     """Return a tensor taken apart."""
     if not is_wrapper(x):
-        return Parts([x], lambda values: values[0], [])
+        return Parts([x], lambda values, make=None: values[0], [])
     (*held, context), build = taken_apart(x)
     inner = [parts_of(item) for item in held]
 
-    def rebuild(values: Sequence[Any]) -> Any:
+    def rebuild(values: Sequence[Any], make: Callable[[type], Any] | None = None) -> Any:
         rest, again = list(values), []
         for part in inner:
-            again.append(part.build(rest[: len(part.tensors)]))
+            again.append(part.build(rest[: len(part.tensors)], make))
             rest = rest[len(part.tensors) :]
-        return build(*again, context)
+        return build(*again, context, unflatten=None if make is None else make(type(x)))
 
     kinds = [(type(x), context), *[kind for part in inner for kind in part.kinds]]
     return Parts([tensor for part in inner for tensor in part.tensors], rebuild, kinds)
@@ -91,11 +93,11 @@ class Arrival:
         """Return tensors of one element each that look like the parts."""
         return tuple([torch.zeros((), dtype=dtype, device=device).expand(shape) for shape, dtype, device in self.specs])
 
-    def build(self, x: torch.Tensor, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the gradient of an argument."""
+    def build(self, x: Any, gradients: Sequence[Any], make: Callable[[type], Any] | None = None) -> Any:
+        """Return the gradient of an argument, real or, with `make`, of the program."""
         computed = self.parts.replaced(gradients)
         own = parts_of(x).tensors if self.held else ()
-        return self.parts.build([own[self.held[i]] if i in self.held else y for i, y in enumerate(computed)])
+        return self.parts.build([own[self.held[i]] if i in self.held else y for i, y in enumerate(computed)], make)
 
 
 class _Enter(torch.autograd.Function):
@@ -127,7 +129,7 @@ class _Leave(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, build: Callable[..., Any], count: int, *tensors: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        result = build(*[x.detach() for x in tensors])
+        result = build(*[x.detach() for x in tensors[:count]], *tensors[count:])
         ctx.kinds, ctx.count, ctx.others = parts_of(result).kinds, count, len(tensors) - count
         return result
 

@@ -168,7 +168,8 @@ class Histories:
 
     def _cotangent(self, tracker: Tracker, parts: Parts, cotangents: list[Proxy]) -> Any:
         """Return a cotangent that looks like a result."""
-        return self.wrappers.built(tracker, parts, parts.replaced(cotangents))
+        with torch.no_grad():
+            return parts.build(parts.replaced(cotangents), self.wrappers.maker(tracker))
 
     def _with_backward(self, values: list[Proxy], backward: RecordedBackward) -> list[Proxy]:
         if not any(map(requires_grad, backward.arguments())):
@@ -238,7 +239,7 @@ class Histories:
             if is_proxy(value):
                 backward.read.append(value)
             elif (source := tracker.source(value)) is not None:
-                spec = tuple(value.shape), value.dtype, value.device
+                spec = (), value.dtype, value.device
                 example = parts_of(torch.zeros((), dtype=value.dtype, device=value.device))
                 backward.read += self._arrival(tracker, source, value, Arrival(type(value).__name__, [spec], example, {}))
         return backward

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.subclasses import is_wrapper
+from dovetail.frontend.subclasses import is_jagged, is_wrapper
 from dovetail.torch_internals import make_wrapper, no_torch_function
 from dovetail.trace import TensorProxy, user_line
 
@@ -40,7 +40,8 @@ class StandIns:
             if (known := self.of_wrappers.get(id(x))) is not None:
                 return known
             with no_torch_function():
-                new, needs_grad = _like(x, x.shape, x.stride(), storage_offset=x.storage_offset()), x.requires_grad
+                needs_grad = x.requires_grad
+                new = jagged_wrapper(StandIn, x, x._size, x._strides) if is_jagged(x) else _like(x, x.shape, x.stride(), storage_offset=x.storage_offset())
             self.of_wrappers[id(x)] = new
         else:
             return x
@@ -59,3 +60,10 @@ class StandIns:
 
 def _like(x: Any, shape: Any, strides: Any, **more: Any) -> StandIn:
     return make_wrapper(StandIn, shape, strides=strides, dtype=x.dtype, device=x.device, **more)
+
+
+def jagged_wrapper(kind: type, like: Any, size: Any, strides: Any) -> torch.Tensor:
+    """Return a tensor that C++ decomposes and differentiates as nested tensors: its sizes are asked of `__torch_dispatch__`."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.NestedTensor).add(torch._C.DispatchKey.AutogradNestedTensor)
+    options = (like.dtype, torch.jagged, like.device, False, False, "sizes", False, True, keys)
+    return make_wrapper(kind, size, strides, 0, torch.contiguous_format, *options, storage_size=0)
