@@ -90,6 +90,7 @@ from dovetail.torch_internals.tensors import CORRECT_ALIASING as CORRECT_ALIASIN
 from dovetail.torch_internals.tensors import FUNCTORCH_MODULE as FUNCTORCH_MODULE
 from dovetail.torch_internals.tensors import IS_ZEROTENSOR as IS_ZEROTENSOR
 from dovetail.torch_internals.tensors import NESTED_FROM_MASK as NESTED_FROM_MASK
+from dovetail.torch_internals.tensors import NESTED_TENSORS as NESTED_TENSORS
 from dovetail.torch_internals.tensors import NN_PAD as NN_PAD
 from dovetail.torch_internals.tensors import TENSOR_BASE as TENSOR_BASE
 from dovetail.torch_internals.tensors import HigherOrderOperator as HigherOrderOperator
@@ -99,6 +100,7 @@ from dovetail.torch_internals.tensors import change_shape as change_shape
 from dovetail.torch_internals.tensors import counts_storage_uses as counts_storage_uses
 from dovetail.torch_internals.tensors import has_storage as has_storage
 from dovetail.torch_internals.tensors import is_zero_tensor as is_zero_tensor
+from dovetail.torch_internals.tensors import make_jagged as make_jagged
 from dovetail.torch_internals.tensors import make_wrapper as make_wrapper
 from dovetail.torch_internals.tensors import storage_key as storage_key
 from dovetail.torch_internals.tensors import storage_use_count as storage_use_count

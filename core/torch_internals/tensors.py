@@ -69,6 +69,13 @@ NO_DISPATCH = Internal(
     fallback="operations of tensor subclasses that change shapes in place are refused",
     probe=lambda disable: hasattr(disable(), "__enter__"),
 )
+JAGGED_KEYS = Internal(
+    "torch._C.DispatchKeySet",
+    purpose="let tensors without memory be decomposed and differentiated as nested tensors",
+    fallback="nested tensors are refused",
+    probe=lambda keys: keys(torch._C.DispatchKey.NestedTensor).has(torch._C.DispatchKey.NestedTensor),
+)
+NESTED_TENSORS = "torch.nested._internal.nested_tensor"  # the module of the class NestedTensor, once nested tensors are used
 TENSOR_BASE: type = torch.Tensor.__base__
 OpOverload: type = OP_OVERLOAD.value or type(torch.ops.aten.add.Tensor)
 OpOverloadPacket: type = OP_OVERLOAD_PACKET.value or type(torch.ops.aten.add)
@@ -110,6 +117,15 @@ def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Return a tensor of a subclass without memory of its own, as `torch.Tensor._make_wrapper_subclass` creates it."""
     with no_torch_function():
         return TENSOR_BASE._make_wrapper_subclass(cls, *args, **kwargs)
+
+
+def make_jagged(kind: type, like: Any, size: Any, strides: Any) -> torch.Tensor:
+    """Return a tensor that C++ decomposes and differentiates as nested tensors: its sizes are asked of `__torch_dispatch__`."""
+    if JAGGED_KEYS.problem is not None:
+        raise NotImplementedError(JAGGED_KEYS.problem)
+    keys = JAGGED_KEYS.value(torch._C.DispatchKey.NestedTensor).add(torch._C.DispatchKey.AutogradNestedTensor)
+    options = (like.dtype, torch.jagged, like.device, False, False, "sizes", False, True, keys)
+    return make_wrapper(kind, size, strides, 0, torch.contiguous_format, *options, storage_size=0)
 
 
 def change_shape(func: Any, wrapper: torch.Tensor, *args: Any, **kwargs: Any) -> None:

@@ -30,7 +30,17 @@ from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import REFLECTED_COMPARISONS, dunder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
-from dovetail.frontend.subclasses import converts_results, facts_of, has_facts, is_jagged, is_wrapper, overrides_functions, taken_apart, torchs_own, wrappers_in
+from dovetail.frontend.subclasses import (
+    converts_results,
+    facts_of,
+    has_facts,
+    is_jagged,
+    is_wrapper,
+    overrides_functions,
+    taken_apart,
+    torchs_own,
+    wrappers_in,
+)
 from dovetail.frontend.wrappers.autograd_calls import collect, traced
 from dovetail.frontend.wrappers.forms import leave
 from dovetail.frontend.wrappers.histories import Histories

@@ -10,14 +10,13 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.subclasses import is_jagged
-from dovetail.frontend.wrappers.stand_ins import jagged_wrapper
+from dovetail.torch_internals import NESTED_TENSORS, make_jagged
 from dovetail.trace import Proxy, is_proxy, user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
-_MODULE = "torch.nested._internal.nested_tensor"
 _METADATA = frozenset({"_size", "_strides"})  # consist of symbols, and of sizes of what is held
 
 
@@ -44,7 +43,7 @@ class RaggedSizes:
 
     def symbol(self, offsets: Any) -> Any:
         """Return the symbol that stands for offsets, traced or real."""
-        of_tensor = sys.modules[_MODULE].get_tensor_symint
+        of_tensor = sys.modules[NESTED_TENSORS].get_tensor_symint
         if not is_proxy(offsets):
             return of_tensor(offsets)
         if (real := self.recorder.real.get(offsets)) is not None:
@@ -60,7 +59,7 @@ class RaggedSizes:
         shape, strides = [int(n) for n in values.shape], [int(n) for n in values.stride()]
         r = ragged - 1
         size = (int(offsets.shape[0]) - 1, *shape[:r], symbol, *shape[r + 1 :])
-        new: Any = jagged_wrapper(sys.modules[_MODULE].NestedTensor, values, size, (symbol * strides[r], *strides))
+        new: Any = make_jagged(sys.modules[NESTED_TENSORS].NestedTensor, values, size, (symbol * strides[r], *strides))
         cache = options.get("_metadata_cache")
         new.__dict__.update(
             _ragged_idx=ragged,
@@ -76,7 +75,7 @@ class RaggedSizes:
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what torch implements nested tensors with, where it is not interpreted; NULL for anything else."""
-        module = sys.modules.get(_MODULE)
+        module = sys.modules.get(NESTED_TENSORS)
         if module is None:
             return NULL
         if function is module.get_tensor_symint:
@@ -110,4 +109,6 @@ def metadata(owner: torch.Tensor, name: str) -> Any:
 
 def untraced_size() -> Unsupported:
     """Return the error for a ragged size that leaves the program."""
-    return Unsupported(f"the ragged size of a nested tensor is returned, or stored, which is not traced; return x.offsets()\n  called at {user_line()}")
+    return Unsupported(
+        f"the ragged size of a nested tensor is returned, or stored, which is not traced; return x.offsets()\n  called at {user_line()}"
+    )

@@ -11,7 +11,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.subclasses import is_jagged, is_wrapper
-from dovetail.torch_internals import make_wrapper, no_torch_function
+from dovetail.torch_internals import make_jagged, make_wrapper, no_torch_function
 from dovetail.trace import TensorProxy, user_line
 
 
@@ -41,7 +41,10 @@ class StandIns:
                 return known
             with no_torch_function():
                 needs_grad = x.requires_grad
-                new = jagged_wrapper(StandIn, x, x._size, x._strides) if is_jagged(x) else _like(x, x.shape, x.stride(), storage_offset=x.storage_offset())
+                if is_jagged(x):
+                    new = make_jagged(StandIn, x, x._size, x._strides)
+                else:
+                    new = _like(x, x.shape, x.stride(), storage_offset=x.storage_offset())
             self.of_wrappers[id(x)] = new
         else:
             return x
@@ -60,10 +63,3 @@ class StandIns:
 
 def _like(x: Any, shape: Any, strides: Any, **more: Any) -> StandIn:
     return make_wrapper(StandIn, shape, strides=strides, dtype=x.dtype, device=x.device, **more)
-
-
-def jagged_wrapper(kind: type, like: Any, size: Any, strides: Any) -> torch.Tensor:
-    """Return a tensor that C++ decomposes and differentiates as nested tensors: its sizes are asked of `__torch_dispatch__`."""
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.NestedTensor).add(torch._C.DispatchKey.AutogradNestedTensor)
-    options = (like.dtype, torch.jagged, like.device, False, False, "sizes", False, True, keys)
-    return make_wrapper(kind, size, strides, 0, torch.contiguous_format, *options, storage_size=0)
