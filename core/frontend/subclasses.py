@@ -13,7 +13,7 @@ from dovetail.torch_internals import no_torch_function
 from dovetail.trace import leaves, user_line
 
 _METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
-_KNOWN = ("torch.testing.", "torch.nested._internal.")  # torch's own subclasses, but for these, have meanings beyond what they hold
+_KNOWN = ("torch.testing.", "torch.nested.")  # torch's own subclasses, but for these, have meanings beyond what they hold
 
 
 def is_wrapper(x: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.subclasses import is_jagged
-from dovetail.torch_internals import NESTED_TENSORS, make_jagged
+from dovetail.torch_internals import NESTED_TENSORS, aten, make_jagged
 from dovetail.trace import Proxy, is_proxy, user_line
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RaggedSizes:
 
     def dispatched(self, tracker: Tracker, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Return x.to(...), for which torch notes that two real tensors of offsets have one symbol; NULL for another operation."""
-        if func is not torch.ops.aten._to_copy.default or not is_jagged(args[0]):
+        if func is not aten("_to_copy.default") or not is_jagged(args[0]):
             return NULL
         x, device = args[0], kwargs.get("device")
         if device is not None and torch.device(device) != x.device:
