@@ -303,3 +303,26 @@ def test_a_backward_that_its_dispatch_does_not_know_raises_where_it_is_needed():
     torch.testing.assert_close(dovetail.jit(program)(torch.ones(3, 8), w), program(torch.ones(3, 8), w))
     with pytest.raises(NotImplementedError, match=r"aten\.t\.default is not known"):
         dovetail.jit(program)(plain(3, 8), w).sum().backward()
+
+
+@pytest.mark.parametrize("through_a_view", [False, True])
+def test_a_plain_tensor_that_is_saved_and_written_raises_as_in_eager_mode(through_a_view):
+    def program(w, x):
+        scaled = x.detach() * 2
+        product = w * scaled
+        (scaled[0] if through_a_view else scaled).add_(1)
+        return FromPair.apply(product).sum()
+
+    for function in (program, dovetail.jit(program)):
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            function(pair(2, 2), plain(2, 2)).backward()
+
+
+def test_a_plain_tensor_that_is_written_before_it_is_saved_trains():
+    def program(w, x):
+        scaled = x.detach() * 2
+        scaled.add_(1)
+        product = w * scaled
+        return FromPair.apply(product).sum()
+
+    assert_trains(program, lambda: [pair(2, 2), plain(2, 2)])

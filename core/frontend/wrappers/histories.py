@@ -249,6 +249,7 @@ class Histories:
         if not leaves:
             return []
         closed = [self.stand_ins.closed(g) for g in gs]
+        self.stand_ins.count_writes()
         with self.wrappers.dispatching(tracker), torch.autograd.set_multithreading_enabled(False):
             grads = torch.autograd.grad(roots, leaves, closed, retain_graph=True, allow_unused=True)
         return [self.stand_ins.opened(g) for g in grads]

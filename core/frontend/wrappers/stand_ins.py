@@ -8,11 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
+from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.frontend.subclasses import is_jagged, is_wrapper
+from dovetail.prims import recorder
 from dovetail.torch_internals import make_jagged, make_wrapper, no_torch_function
-from dovetail.trace import TensorProxy, user_line
+from dovetail.trace import Proxy, TensorProxy, Trace, prims_of, user_line
+from dovetail.trace.aliases import root_of, view_bases
 
 
 class StandIn(torch.Tensor):
@@ -30,12 +34,14 @@ class StandIns:
     def __init__(self) -> None:
         self.known: dict[int, tuple[StandIn, Any]] = {}
         self.of_wrappers: dict[int, StandIn] = {}  # id of a wrapper -> its stand-in
+        self.created: dict[int, tuple[Trace, int]] = {}  # id of a traced tensor's stand-in -> the program then, and its number of lines
 
     def closed(self, x: Any) -> Any:
         """Return a stand-in for a traced tensor or a wrapper, anything else as it is."""
         if isinstance(x, TensorProxy):
             new = _like(x, [int(n) for n in x.shape], [int(n) for n in x.stride()])
             needs_grad = x.spec.requires_grad
+            self.created[id(new)] = (trace := recorder.get()), len(trace.lines)
         elif is_wrapper(x):
             if (known := self.of_wrappers.get(id(x))) is not None:
                 return known
@@ -55,10 +61,31 @@ class StandIns:
         """Return what a stand-in stands for, anything else as it is."""
         return self.known[id(x)][1] if type(x) is StandIn else x
 
+    def count_writes(self) -> None:
+        """Let autograd know which traced tensors the program has written in place since: a backward that saved one raises, as in eager mode."""
+        writes: dict[int, dict[Proxy, int]] = {}
+        for key, (trace, count) in list(self.created.items()):
+            if id(trace) not in writes:
+                writes[id(trace)] = _last_writes(trace)
+            stand_in, value = self.known[key]
+            if writes[id(trace)].get(value, -1) >= count:
+                increment_version(stand_in)
+                self.created[key] = trace, len(trace.lines)
+
     def history(self, wrapper: torch.Tensor) -> StandIn | None:
         """Return the stand-in of a wrapper that requires grad, None for another."""
         stand_in = self.closed(wrapper)
         return stand_in if stand_in.requires_grad else None
+
+
+def _last_writes(trace: Trace) -> dict[Proxy, int]:
+    """Map each value whose memory the lines of a program write to the number of the last such line."""
+    writing = [i for i, line in enumerate(trace.lines) if line.mutates]
+    if not writing:
+        return {}
+    bases = view_bases(trace.lines)
+    last = {root_of(line.args[0], bases): i for i in writing for line in prims_of([trace.lines[i]]) if line.symbol is prims.copy_}
+    return last | {view: last[root] for view in bases if (root := root_of(view, bases)) in last}
 
 
 def _like(x: Any, shape: Any, strides: Any, **more: Any) -> StandIn:
