@@ -237,7 +237,8 @@ def diffusion(compile):
         F.mse_loss(net(share.sqrt() * x + (1 - share).sqrt() * noise, step), noise).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        torch._foreach_lerp_(list(average.values()), [each.detach() for each in model.parameters()], 0.1)
+        for running, each in zip(average.values(), model.parameters(), strict=True):
+            running.lerp_(each.detach(), 0.1)
     return average, weights(model)
 
 
