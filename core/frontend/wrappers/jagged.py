@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.operator_schemas import get_signature_for_torch_op
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL
@@ -82,6 +83,8 @@ class RaggedSizes:
             return self.symbol(args[0])
         if function is module.NestedTensor:
             return self.create(tracker, *args, **kwargs)
+        if function is get_signature_for_torch_op:
+            return function(*args, **kwargs)  # of an operator, which never changes; torch keeps it in a dict that the program need not guard
         return NULL
 
     def dispatched(self, tracker: Tracker, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
