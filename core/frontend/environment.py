@@ -34,7 +34,7 @@ from dovetail.langs.torch import (
     write_out,
 )
 from dovetail.prims import Symbol, recorder
-from dovetail.torch_internals import any_autocast, no_torch_function, torch_function
+from dovetail.torch_internals import OpOverload, any_autocast, no_torch_function, torch_function
 from dovetail.trace import (
     BoundSymbol,
     Environment,
@@ -183,7 +183,8 @@ class TorchEnvironment(Environment):
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         """Call a torch function on proxies: the operation in the table, else its own Python body, else an opaque symbol."""
         if "out" in kwargs and func not in REFUSED:
-            result = self.call(func, args, {k: v for k, v in kwargs.items() if k != "out"})
+            plain = func.overloadpacket if type(func) is OpOverload else func  # which finds the overload without results to write
+            result = self.call(plain, args, {k: v for k, v in kwargs.items() if k != "out"})
             return result if kwargs["out"] is None else write_out(kwargs["out"], result)
         operation = TABLE.get(func)
         if operation is not None:

@@ -1,17 +1,21 @@
-"""Which tensor subclasses are wrappers that can be traced, what a program depends on of one, and how one is taken apart and built again."""
+"""Which tensor subclasses are wrappers that can be traced, what a program depends on of one, how it is built again; other overrides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, is_in_python, lookup, per_class
-from dovetail.torch_internals import no_torch_function
-from dovetail.trace import leaves, user_line
+from dovetail.torch_internals import no_modes, no_torch_function, torch_function
+from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, user_line
 
+_NOT_OVERRIDING = frozenset({TensorProxy, NumberProxy, int, float, bool, str, type(None), torch.dtype, torch.device})
 _METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
 _KNOWN = ("torch.testing.", "torch.nested.")  # torch's own subclasses, but for these, have meanings beyond what they hold
 
@@ -37,6 +41,50 @@ def wrappers_in(tree: Any) -> list[Any]:
         place = next((i for i, other in enumerate(wrappers) if issubclass(type(x), type(other))), len(wrappers))
         wrappers.insert(place, x)
     return wrappers
+
+
+def overriding(tree: Any) -> list[Any]:
+    """Return one object of each class in Python with a `__torch_function__`, subclasses first; tensors are none."""
+    objects: list[Any] = []
+    for x in leaves(tree):
+        kind = type(x)
+        if kind in _NOT_OVERRIDING or isinstance(x, (type, torch.Tensor)) or is_proxy(x):
+            continue
+        if not isinstance(lookup(kind, "__torch_function__"), (classmethod, FunctionType, staticmethod)) or kind in map(type, objects):
+            continue
+        position = next((i for i, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
+        objects.insert(position, x)
+    return objects
+
+
+def overriding_classes(values: Iterable[Any]) -> tuple[type, ...]:
+    """Return the classes that torch's own Python tells a `__torch_function__` of: those that have one, Tensor among them, subclasses first."""
+    kinds: list[type] = []
+    for x in values:
+        kind = torch.Tensor if isinstance(x, TensorProxy) else type(x)
+        if kind in kinds or (kind is not torch.Tensor and not overriding(x)):
+            continue
+        kinds.insert(next((i for i, other in enumerate(kinds) if issubclass(kind, other)), len(kinds)), kind)
+    return tuple(kinds)
+
+
+class _Probe(torch.Tensor):
+    """A tensor that returns which function it is asked to override."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func
+
+
+@cache
+def overridden_as(method: MethodDescriptorType | WrapperDescriptorType) -> Any:
+    """Return what a `__torch_function__` is called with for a method of tensors: torch.Tensor.add for torch.Tensor.__add__."""
+    if not method.__name__.startswith("__"):
+        return method
+    for args in ([torch.ones(1).as_subclass(_Probe)] * 2, [torch.ones(1).as_subclass(_Probe)]):
+        with suppress(TypeError), no_modes(), torch_function():
+            return method(*args)
+    return method
 
 
 @per_class

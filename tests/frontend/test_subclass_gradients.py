@@ -326,3 +326,37 @@ def test_a_plain_tensor_that_is_written_before_it_is_saved_trains():
         return FromPair.apply(product).sum()
 
     assert_trains(program, lambda: [pair(2, 2), plain(2, 2)])
+
+
+def multiplied(x, y):
+    z = x * 2
+    z *= y
+    return z
+
+
+def stored(x, y):
+    z = x * 2
+    z[1:] = y[1:]
+    return z * x
+
+
+WRITES = {
+    "a method": lambda x, y: (x * 2).mul_(y).sum(),
+    "a function": lambda x, y: torch.Tensor.add_(x * 2, y) * x,
+    "an overload": lambda x, y: torch.ops.aten.mul_.Tensor(x * 2, y),
+    "an operator": multiplied,
+    "items": stored,
+}
+
+
+@pytest.mark.parametrize("of_plain", [True, False], ids=["plain", ""])
+@pytest.mark.parametrize("of_pair", [True, False], ids=["pair", ""])
+@pytest.mark.parametrize("program", WRITES.values(), ids=WRITES)
+def test_a_plain_tensor_that_is_written_with_a_pair_keeps_its_gradients(program, of_pair, of_plain):
+    compiled = dovetail.jit(program)
+    x, y = torch.randn(3, requires_grad=of_plain), pair(3, needs_grad=of_pair)
+    (expected, expected_grads), (actual, grads) = trained(program, [copied(x), copied(y)]), trained(compiled, [copied(x), copied(y)])
+
+    assert_same(actual, expected)
+    assert_same(grads, expected_grads)
+    assert compiled.cache_info().programs == int(not of_pair and not of_plain)  # eager mode alone changes what a tensor's history is

@@ -39,6 +39,12 @@ def set_first(x):
     return x
 
 
+def add_in_place(x, y):
+    x += y
+    x[1:] = y[1:]
+    return x
+
+
 PROGRAMS = {
     "arithmetic": lambda x, y: ((x + y) * 2, 1 - x, x**2 / 3, -x, abs(x)),
     "with a plain tensor": lambda x, y: (x + y.left, y.left * x, torch.ones(4) + x),
@@ -52,6 +58,9 @@ PROGRAMS = {
     "writes": lambda x, y: (x.clone().copy_(y), y.clone().fill_(2.0), set_first(x.clone()), x.clone().zero_()),
     "a parameter of the program": lambda x, y: torch.nn.Parameter(x, requires_grad=False) * 2,
     "its parts": lambda x, y: (x.left * x.right, x.note + "!", isinstance(x, Pair), type(x) is Pair, x is y),
+    "methods of plain tensors": lambda x, y: (torch.ones(4).mul(x), x.left.sub(y), y.left.t().matmul(x), torch.ones(2, 4).where(x.left > 0, x)),
+    "operators of plain tensors": lambda x, y: (torch.ones(4) - x, 2 ** x.left.abs() ** y, x.left.t() @ y, x.left < y),
+    "plain tensors that are written": lambda x, y: (torch.ones(2, 4).mul_(x), add_in_place(x.left + 0, y), torch.zeros(2, 4).copy_(x)),
     "one of the program": lambda x, y: Pair(x.left * 2, y.right + 1, "new").sin(),
     "one that comes back": lambda x, y: (x, [y, x + 0]),
 }
@@ -189,6 +198,9 @@ ATEN = torch.ops.aten
 OVERLOADS = {
     "that fit an operation": lambda x: ATEN.add.Tensor(x, x, alpha=2) + ATEN.mm.default(x, ATEN.t.default(x)),
     "in place": lambda x: ATEN.copy_.default(x * 2, x) + ATEN.mul_.Tensor(x + 1, x),
+    "with results to write": lambda x: (
+        ATEN.mul.out(x.detach(), x.detach(), out=torch.empty(3, 3)) + x + ATEN.sum.IntList_out(x.detach(), [0], out=torch.empty(3))
+    ),
     "of no operation": lambda x: (
         ATEN._adaptive_avg_pool2d.default(x[None], [1, 1]) + ATEN.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0]
     ),

@@ -6,7 +6,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,9 +43,9 @@ from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata
 from dovetail.frontend.recording.storage_offsets import storage_offset
 from dovetail.frontend.recording.tracked_environment import WAYS_OUT
 from dovetail.frontend.recording.value_hooks import ValueHooks
-from dovetail.frontend.subclasses import is_wrapper_class
+from dovetail.frontend.subclasses import is_wrapper_class, overridden_as, overriding, overriding_classes, wrappers_in
 from dovetail.frontend.wrappers.dispatching import Wrappers
-from dovetail.langs.torch import FACTORIES, REFUSED, TABLE, SymbolicInt, not_traced
+from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, SymbolicInt, not_traced
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
@@ -103,12 +103,12 @@ _SIZED = frozenset(  # of these, PyTorch takes objects with `__index__` as sizes
         "sparse_coo_tensor",
     }
 )
-_NOT_OVERRIDING = frozenset({TensorProxy, NumberProxy, int, float, bool, str, type(None), torch.dtype, torch.device})
 _TENSOR_CLASS = type(torch.Tensor)
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray"})  # they take any sequence
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _MODULES = "/torch/nn/modules/"
 _FUNCTIONS = (FunctionType, MethodDescriptorType, BuiltinFunctionType)
+_METHOD_KINDS = (MethodDescriptorType, WrapperDescriptorType)
 _OF_INFERENCE = frozenset({torch.is_inference, torch.Tensor.is_inference, TABLE[torch.is_inference]})  # of an input, which may be such a tensor
 _INFERENCE = (torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _FUNCTION_PARTS = ("forward", "setup_context", "backward", "vjp")  # of a torch.autograd.Function
@@ -217,7 +217,8 @@ class CallHooks(ValueHooks):
                 else nn_module_tracing.call(tracker, function, args, kwargs, frame)
             )
         if is_symbol_class(kind):
-            return self._ours(tracker, function, args, kwargs)
+            method = self._method(function, args, kwargs)
+            return self._ours(tracker, function, args, kwargs) if method is NULL else self.call(tracker, method, args, kwargs, frame)
         if (name := generator_method(function)) is not None:
             return call_method(tracker, function, name, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -248,6 +249,12 @@ class CallHooks(ValueHooks):
         return self.call_numpy(tracker, function, args, kwargs, frame)
 
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        if function is torch.overrides.handle_torch_function and (objects := overriding(args[1])):
+            public, relevant, *args = args
+            return self._overridden(tracker, public, objects, args, kwargs, frame, overriding_classes(relevant))
+        if is_torch(function) and overriding((args, kwargs)):
+            guard_same(tracker, function)
+            return tracker.call_function(function, args, kwargs)  # its own Python finds out who overrides it
         if function is torch.compiler.is_compiling:
             self.checks_compiling = True
             return self.is_compiling
@@ -305,6 +312,13 @@ class CallHooks(ValueHooks):
             return NULL
         return self._ours(tracker, function, args, kwargs)
 
+    def _method(self, symbol: Symbol, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Return the method of torch.Tensor that a symbol stands for, where an argument has its own idea of operations; NULL elsewhere."""
+        if not overriding(args := (args, kwargs)) and (self.wrappers is None or not wrappers_in(args)):
+            return NULL
+        names = [symbol.name, *(name for name, known in LANGUAGE.items() if known is symbol)]
+        return next((getattr(torch.Tensor, name) for name in names if LANGUAGE.get(name) is symbol and hasattr(torch.Tensor, name)), NULL)
+
     def of_wrappers(self) -> Wrappers:
         """Return what is done with tensors that wrap others, from the first such tensor on."""
         if self.wrappers is None:
@@ -359,9 +373,22 @@ class CallHooks(ValueHooks):
         if number is not None and not isinstance(error, TracedValueError):
             raise no_value(number) from error
 
-    def _overridden(self, tracker: Tracker, function: Any, objects: list[Any], args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        """Call a function of torch's as the objects among its arguments that have a `__torch_function__` define it."""
-        kinds = tuple([type(x) for x in objects])
+    def _overridden(
+        self,
+        tracker: Tracker,
+        function: Any,
+        objects: list[Any],
+        args: list[Any],
+        kwargs: dict[str, Any],
+        frame: Frame | None,
+        kinds: tuple[type, ...] | None = None,
+    ) -> Any:
+        """Call a function of torch's as the objects among its arguments that have a `__torch_function__` define it.
+
+        They are told of `kinds`, the classes that override the function: those of the objects, unless torch's Python also counts tensors.
+        """
+        function = overridden_as(function) if type(function) in _METHOD_KINDS else function
+        kinds = tuple([type(x) for x in objects]) if kinds is None else kinds
         for x in objects:
             result = tracker.call(
                 tracker.load_attr(x, "__torch_function__"), [function, kinds, tuple(args), *([kwargs] if kwargs else [])], {}, frame
@@ -438,20 +465,6 @@ class CallHooks(ValueHooks):
             name = getattr(function, "__qualname__", None) or type(function).__qualname__
             name = f"{where}.{name}" if (where := getattr(function, "__module__", None)) else name
             raise Unsupported(f"{name} is C code, which Dovetail cannot trace, called with a traced tensor; {WAYS_OUT}\n  called at {user_line()}")
-
-
-def overriding(tree: Any) -> list[Any]:
-    """Return one object of each class in Python with a `__torch_function__`, subclasses first; tensors are none."""
-    objects: list[Any] = []
-    for x in leaves(tree):
-        kind = type(x)
-        if kind in _NOT_OVERRIDING or isinstance(x, (type, torch.Tensor)) or is_proxy(x):
-            continue
-        if not isinstance(lookup(kind, "__torch_function__"), (classmethod, FunctionType, staticmethod)) or kind in map(type, objects):
-            continue
-        position = next((i for i, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
-        objects.insert(position, x)
-    return objects
 
 
 def _opened(value: Any) -> Any:

@@ -19,7 +19,7 @@ from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays
 from dovetail.frontend.recording.tensor_methods import replaced_operator
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
-from dovetail.frontend.subclasses import is_wrapper, untraced_value
+from dovetail.frontend.subclasses import is_wrapper, overriding, untraced_value
 from dovetail.frontend.wrappers.jagged import has_symbols
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, symint
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map
@@ -60,7 +60,7 @@ class ValueHooks(ArrayHooks):
             args = [lift_leaf(x, self.trace) for x in args]
         if has_symbols(args) and not isinstance(op, str):
             return op(*args)
-        if any(map(is_wrapper, args)):
+        if any(map(is_wrapper, args)) or overriding(args):
             return self.of_wrappers().operate(tracker, op, args)
         operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
         if (result := replaced_operator(tracker, op, operands)) is not NULL:

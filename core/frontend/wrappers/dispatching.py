@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.guards.source import Source
@@ -126,9 +126,9 @@ class Wrappers:
             return result
         if function is CORRECT_ALIASING.value:
             return self._corrected(*args, **kwargs)
-        if function is torch.overrides.handle_torch_function:
+        if function is torch.overrides.handle_torch_function and (objects := self.overriding(args[1])):
             public, _, *args = args
-            return self._overridden(tracker, public, self.overriding((args, kwargs)), args, kwargs)
+            return self._overridden(tracker, public, objects, args, kwargs)
         if not is_torch(function) or not (wrappers := wrappers_in((args, kwargs))):
             return NULL
         if type(function) is BuiltinFunctionType and is_wrapper(function.__self__):
@@ -137,6 +137,7 @@ class Wrappers:
             return self._overridden(tracker, function, objects, args, kwargs)
         if (result := traced(self.histories, tracker, function, args, kwargs)) is not NULL:
             return result
+        self._check_write(function, args)
         result = self.dispatch(tracker, function, args, kwargs)
         if not self.off and any([converts_results(type(x)) for x in wrappers]) and any(map(is_proxy, leaves(result))):
             name = type(wrappers[0]).__name__
@@ -145,6 +146,18 @@ class Wrappers:
                 f"disable its __torch_function__, or return a {name}\n  called at {user_line()}"
             )
         return result
+
+    def _check_write(self, function: Any, args: list[Any]) -> None:
+        """Raise EagerCall where a plain tensor is written in place with a wrapper and gets a history by it, which only eager mode can change."""
+        name = getattr(function, "__name__", "").partition(".")[0]
+        in_place = name.startswith("__i") or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if not in_place or not torch.is_grad_enabled() or not any(map(is_proxy, leaves(args[:1]))):
+            return
+        if any([x.spec.requires_grad if isinstance(x, TensorProxy) else is_wrapper(x) and self.requires_grad(x) for x in leaves(args)]):
+            kind = type(wrappers_in(args)[0]).__name__
+            raise EagerCall(
+                f"{name} writes a plain tensor with a {kind} at {user_line()}, and a gradient is computed: write x = x.{name.strip('_')}(...)"
+            )
 
     def overriding(self, tree: Any) -> list[Any]:
         """Return the wrappers in a nest whose `__torch_function__` is to be called."""
@@ -227,7 +240,9 @@ class Wrappers:
         """Return the result of a special method of the first operand, NotImplemented where it has none."""
         if not (is_wrapper(args[0]) or is_proxy(args[0])) or (raw := lookup(self.recorder.class_of(args[0]), name)) is NULL:
             return NotImplemented
-        return tracker.call(tracker.from_class(type(args[0]), name) if is_wrapper(args[0]) else raw, list(args), {}, None)
+        return tracker.call(
+            tracker.from_class(type(args[0]), name) if is_wrapper(args[0]) else getattr(torch.Tensor, name, raw), list(args), {}, None
+        )
 
     def load_attr(self, tracker: Tracker, owner: torch.Tensor, name: str) -> Any:
         """Return an attribute that torch's own classes define; NULL for one of the wrapper or of its class."""
