@@ -86,10 +86,14 @@ def _stats() -> tuple[Stat, ...]:
         if stat.time is None:
             raise ExecutorError(f"{options.CONFIG.name} names {named}, and no such file can be read; correct it, or set it to off")
         return (stat,)
-    here = os.getcwd()
-    folders = [here, *map(str, Path(here).parents)]
-    tried = [os.path.join(folder, name) for folder in reversed(folders) for name in NAMES]
-    return tuple([Stat(path, "file", time) for path in (_user_file(), *tried) if (time := _time(path)) is not None])
+    return tuple([Stat(path, "file", time) for path in (_user_file(), *_paths(os.getcwd())) if (time := _time(path)) is not None])
+
+
+@lru_cache(maxsize=8)
+def _paths(folder: str) -> tuple[str, ...]:
+    """Return where files for a working folder may lie, the nearest last."""
+    folders = [folder, *map(str, Path(folder).parents)]
+    return tuple([os.path.join(each, name) for each in reversed(folders) for name in NAMES])
 
 
 @lru_cache(maxsize=1)
