@@ -138,6 +138,7 @@ def test_an_executor_is_tested_under_the_options_of_its_file(file, monkeypatch) 
     assert options_of(sine)["wanted"] == 1
 
 
+@pytest.mark.slow  # three runs at level core
 def test_the_lock_fails_when_less_is_run(tmp_path) -> None:
     lock = tmp_path / "conformance.lock"
     how = {"operations": ["torch.sin"], "dtypes": ["float32", "float64"], "devices": ["cpu"]}

@@ -33,7 +33,7 @@ def test_an_installed_executor_by_its_name(run) -> None:
 
 
 def test_failures_name_operation_and_check_and_bring_a_script(run) -> None:
-    where = 'level="quick", operations=["gelu"], dtypes=["float32"], devices=["cpu"]'
+    where = 'level="quick", operations=["functional.gelu"], dtypes=["float32"], devices=["cpu"]'
 
     done = run(f'test_it = suite("dovetail_conformance.broken:ignores_an_argument", {where})\n')
 
@@ -43,7 +43,7 @@ def test_failures_name_operation_and_check_and_bring_a_script(run) -> None:
 
 
 def test_a_crash_fails_one_test(run) -> None:
-    where = 'level="quick", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"]'
+    where = 'level="smoke", operations=["torch.sin"], dtypes=["float32", "int64"], devices=["cpu"]'
 
     done = run(f'test_it = suite("dovetail_conformance.broken:crashes", {where})\n', "-q")
 
