@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
 import pytest
+import torch
 
 from dovetail.extend import OperatorExecutor
-from dovetail_conformance import check
-from dovetail_conformance.mutants.campaign import Mutant, campaign, mutants, tried
+from dovetail_conformance import check, environment
+from dovetail_conformance.mutants.campaign import Mutant, Verdict, campaign, mutants, save, tried
 from dovetail_conformance.mutants.standin import standin
 
 NOTICED = {  # a mutant of the stand-in: operation, family, name
@@ -62,6 +68,17 @@ def test_a_fault_that_never_strikes_is_not_counted() -> None:
     argument = tried(mutant_of("torch.tanh", "gradients", "wrong where an argument is given"), "smoke")
 
     assert (expanded.check, expanded.struck, argument.check, argument.struck) == ("", False, "", False)
+
+
+def test_a_saved_campaign_names_its_level_and_versions(tmp_path: Path) -> None:
+    survivor = Verdict("torch.sin", "values", "a zero", check="", message="", seconds=0.1, struck=True)
+
+    save([survivor], tmp_path / "mutants.json", "full", lambda verdict: f"{verdict.name} is rare")
+
+    saved = json.loads((tmp_path / "mutants.json").read_text())
+    assert saved["level"] == "full" and saved["machine"]["torch"] == torch.__version__ and saved["suite"] == environment.suite()
+    assert datetime.fromisoformat(saved["created"]).tzinfo is not None
+    assert saved["mutants"] == [asdict(survivor) | {"explained": "a zero is rare"}]
 
 
 def test_a_plugin_without_implementations_is_refused() -> None:

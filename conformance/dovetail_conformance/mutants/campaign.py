@@ -7,11 +7,13 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
 from dovetail.extend import OperatorExecutor
 from dovetail.extend.advanced import Implementation, Symbol
+from dovetail_conformance import environment
 from dovetail_conformance.engine import rows_of
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.mutants.mutations import LEAKS, Mutation, mutations
@@ -152,6 +154,7 @@ def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def save(verdicts: Sequence[Verdict], path: Path, level: str, explain: Callable[[Verdict], str] = lambda verdict: "") -> None:
-    """Write verdicts as JSON; survivors with what explains them."""
+    """Write verdicts as JSON, with the date and versions; survivors with what explains them."""
     rows = [{**asdict(each), **({"explained": explain(each)} if not each.check and explain(each) else {})} for each in verdicts]
-    path.write_text(json.dumps({"level": level, "mutants": rows}, indent=1) + "\n", encoding="utf-8")
+    about = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "suite": environment.suite(), "machine": environment.machine()}
+    path.write_text(json.dumps({"level": level, **about, "mutants": rows}, indent=1) + "\n", encoding="utf-8")
