@@ -73,11 +73,11 @@ def _plain(case: Case, count: int) -> str | None:
                 result = flat(function(*inputs))
             except Exception as error:
                 return f"call {i + 1 + len(sets)} raised {whole(error)}"
-            if not _equal(result, expected[at]):
+            if not same_bits(result, expected[at]):
                 return f"call {i + 1 + len(sets)} returned other results than an earlier call with the same values"
             if i % 2 or not _within(result, inputs):  # what lies in an input changes when that is filled again
                 kept.append((result, expected[at]))
-            if i % 10 == 9 and any(not _equal(a, b) for a, b in kept):
+            if i % 10 == 9 and any(not same_bits(a, b) for a, b in kept):
                 return f"within {KEPT} calls, a call changed what an earlier one had returned"
     return None
 
@@ -121,10 +121,6 @@ def _within(results: Sequence[Any], inputs: Sequence[Tensor]) -> bool:
     """Return whether a result lies in the memory of an input: the result of an operation in place, or a view."""
     places = {x.untyped_storage().data_ptr() for x in inputs}
     return any([isinstance(x, Tensor) and x.untyped_storage().data_ptr() in places for x in results])
-
-
-def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return all(torch.equal(x, y) if isinstance(x, Tensor) and isinstance(y, Tensor) else x == y for x, y in zip(a, b)) or same_bits(list(a), list(b))
 
 
 def _trained(case: Case, count: int) -> str | None:
