@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import harness
 import pytest
 import torch
 import torch.nn.functional as F
@@ -128,3 +129,36 @@ def test_a_cumulative_average_is_no_decision(make, size):
         torch.testing.assert_close(fast(x), theirs(x))
         torch.testing.assert_close(dict(ours.named_buffers()), dict(theirs.named_buffers()))
     assert fast.cache_info().decisions == 0
+
+
+FUNCTIONAL = torch.ops.aten._native_batch_norm_legit_functional
+
+
+def decomposed(*args):
+    return harness.call(FUNCTIONAL, args, {}, (harness.prims_only(),))
+
+
+def weight_gradients(fn, x, weight, dtype):
+    """The gradient of a scale, for a cotangent of the values of x; of float64 where `dtype` is."""
+    x, weight = x.to(dtype), weight.to(dtype).requires_grad_()
+    zero = torch.zeros(3, dtype=dtype)
+    out = fn(x, weight, zero, zero, zero + 1, True, 0.1, 1e-5)[0]
+    return torch.autograd.grad(out, weight, x.sin())[0].double()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_the_functional_batch_norm_of_half_inputs_is_as_exact_as_eagers(dtype):
+    """Its statistics are computed in float32, so that their rounding does not multiply in the gradient of the scale."""
+    draws = [(torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(seed)).to(dtype), torch.ones(3)) for seed in range(20)]
+    kinds = ((decomposed, dtype), (FUNCTIONAL, dtype), (FUNCTIONAL, torch.float64))
+    ours, theirs, exact = ([weight_gradients(fn, *draw, kind) for draw in draws] for fn, kind in kinds)
+
+    errors = [sum((got - right).square().sum() for got, right in zip(each, exact)).sqrt() for each in (ours, theirs)]
+
+    assert errors[0] <= errors[1]
+
+
+def test_the_functional_batch_norm_keeps_statistics_in_the_dtype_of_the_running_ones():
+    x, weight = torch.randn(2, 3, 5).bfloat16(), torch.rand(3)
+    for parameters in ((None, None, weight, weight), (weight,) * 4, (weight.bfloat16(),) * 4):
+        agrees(lambda x, *more: FUNCTIONAL(x, *more, True, 0.1, 1e-5), x, *parameters, rtol=2e-2, atol=2e-2)

@@ -194,18 +194,19 @@ def batch_norm_functional(
     momentum: Number,
     eps: Number,
 ):
-    """batch_norm in training, of float32 or float64: (out, mean, 1 / deviation, the running mean and the running variance afterwards).
+    """batch_norm in training: (out, mean, 1 / deviation, the running mean and the running variance afterwards).
 
-    The pure part of batch_norm, so that it remains one operation after functionalization.
+    The pure part of batch_norm, so that it remains one operation after functionalization.  The statistics have the dtype of the running ones.
     """
     reduced_dims = tuple([d for d in range(len(input.spec.shape)) if d != 1])
     count = product(input.spec.shape[d] for d in reduced_dims)
-    x = in_image_format(input)
+    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
     variance, mean = prims.var_mean(x, dims=reduced_dims, correction=0)
-    out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
+    out = core.convert(affine(standardized(x, mean, variance, eps, 1), weight, bias, 1), input.spec.dtype)
     rstd = core.rsqrt(core.add(prims.detach(variance), eps))
     new_mean, new_var = _moved(running_mean, mean, momentum), _moved(running_var, unbiased(variance, count), momentum)
-    return out, prims.detach(mean), rstd, new_mean, new_var
+    statistics = [core.convert(x, running_mean.spec.dtype) for x in (prims.detach(mean), rstd)]
+    return out, *statistics, new_mean, new_var
 
 
 def unbiased(variance: Tensor, count: int) -> Tensor:
