@@ -70,6 +70,27 @@ def test_an_ignored_class_counts_nowhere(loss):
         agrees(lambda x, t, ignored=ignored: [loss(x, t, WEIGHT, ignore_index=ignored, reduction=how) for how in REDUCTIONS], LOGITS, target)
 
 
+@pytest.mark.parametrize("loss", [F.nll_loss, F.cross_entropy], ids=lambda loss: loss.__name__)
+@pytest.mark.parametrize("shape", [(5, 1), (1, 5), (5, 1, 1)])
+def test_weights_of_pixels_are_counted_whatever_their_shape(loss, shape):
+    agrees(lambda x, t, w: loss(x, t, w), IMAGES, LABELS, torch.linspace(0.5, 1.5, 5).view(shape))
+    agrees(lambda x, t, w: loss(x, t, w), IMAGES[:, :1], LABELS * 0, torch.tensor(0.7))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda w: F.cross_entropy(LOGITS, CLASSES, w),
+        lambda w: F.cross_entropy(IMAGES, LABELS, w[:1]),
+        lambda w: F.cross_entropy(IMAGES, IMAGES.softmax(1), w),
+        lambda w: F.cross_entropy(IMAGES, LABELS, w, label_smoothing=0.3),
+    ],
+    ids=["rows", "another count", "probabilities", "smoothing"],
+)
+def test_weights_of_another_shape_are_refused_elsewhere(fn):
+    raises_as_eager(fn, torch.ones(5, 1))
+
+
 @pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
 @pytest.mark.parametrize("weight", [math.inf, -math.inf, math.nan])
 def test_an_ignored_class_has_no_gradient_whatever_its_weight(loss, weight):

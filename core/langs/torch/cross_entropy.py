@@ -12,6 +12,7 @@ from dovetail.langs.torch.creation import ratio
 from dovetail.langs.torch.elementwise import require_float, row_major
 from dovetail.langs.torch.loss import reduced, reduction_of, total
 from dovetail.langs.torch.softmax import log_softmax_along
+from dovetail.prims.shape import flat_reshape
 
 
 @torchsymbol("torch.nn.functional.nll_loss")
@@ -31,7 +32,8 @@ def nll_loss(
     mode = reduction_of(reduction, size_average, reduce)
     require_float(input)
     wide = core.wide(input.spec.dtype)
-    return core.convert(_nll(core.convert(input, wide), target, _class_weight(input, weight, wide), ignore_index, mode), input.spec.dtype)
+    weight = _class_weight(input, weight, wide, of_indices=True)
+    return core.convert(_nll(core.convert(input, wide), target, weight, ignore_index, mode), input.spec.dtype)
 
 
 def class_dim(x: Any) -> int:
@@ -39,17 +41,18 @@ def class_dim(x: Any) -> int:
     return 0 if x.spec.rank == 1 else 1
 
 
-def _class_weight(input: Any, weight: Any, wide: dtypes.DType) -> Any:
-    """Check the class weights and convert them to `wide`."""
+def _class_weight(input: Any, weight: Any, wide: dtypes.DType, *, of_indices: bool) -> Any:
+    """Check the class weights and convert them to `wide`; for indices of pixels PyTorch counts their elements alone."""
     require(input.spec.rank > 0, "Expected 1 or more dimensions (got {})", input.spec.rank, error=ValueError)
     if weight is None:
         return None
     classes = input.spec.shape[class_dim(input)]
-    fits = weight.spec.shape == (classes,)
+    counted = of_indices and input.spec.rank > 2
+    fits = weight.spec.numel == classes if counted else weight.spec.shape == (classes,)
     require(fits, "weight tensor should be defined either for all {} classes or no classes, got {}", classes, weight.spec)
     same = weight.spec.dtype is input.spec.dtype
     require(same, "expected a weight of dtype {}, got {}; convert it first", input.spec.dtype.short, weight.spec)
-    return core.convert(weight, wide)
+    return core.convert(weight if weight.spec.rank == 1 else flat_reshape(weight, (classes,)), wide)
 
 
 def _require_targets(x: Any, target: Any) -> None:
@@ -115,7 +118,7 @@ def cross_entropy(
     soft = target.spec.shape == input.spec.shape
     dtype = core.promote(input, target) if soft else input.spec.dtype
     wide = core.wide(dtype)
-    weight = _class_weight(input, weight, wide)
+    weight = _class_weight(input, weight, wide, of_indices=not soft and not label_smoothing)
     wide_input = core.convert(input, wide)
     logp = log_softmax_along(wide_input, class_dim(input)) if input.spec.numel else wide_input
     if soft:
