@@ -192,10 +192,13 @@ def statement(line: Any, scope: Scope, callee: str) -> str:
 
 
 def _target(out: Any) -> str:
-    if isinstance(out, (tuple, list)):
-        words = ", ".join(_target(item) for item in out)
-        return f"({words},)" if len(out) == 1 else f"({words})"
-    return out.name if isinstance(out, Proxy) else "_"
+    kind = type(out)  # isinstance would also ask a proxy which class it stands for
+    if issubclass(kind, Proxy):
+        return out.name
+    if not issubclass(kind, (tuple, list)):
+        return "_"
+    words = ", ".join([_target(item) for item in out])
+    return f"({words},)" if len(out) == 1 else f"({words})"
 
 
 def source(

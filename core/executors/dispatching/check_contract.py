@@ -78,7 +78,7 @@ def broken(line: BoundSymbol, args: tuple, kwargs: dict, result: Any, before: li
 
 def paired(out: Any, result: Any) -> Iterator[tuple[Any, Any]]:
     """Pair each result of a line with what was returned for it."""
-    if isinstance(out, (tuple, list)):
+    if issubclass(type(out), (tuple, list)):  # isinstance would also ask a proxy which class it stands for
         if not isinstance(result, (tuple, list)) or len(result) != len(out):
             yield f"{len(out)} results", result
             return

@@ -7,7 +7,7 @@ by line, to the executors behind it.  `dispatch_record` of the resulting trace h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from time import perf_counter
 
 from dovetail import options
@@ -34,9 +34,9 @@ def dispatch(trace: Trace, executors: Priority) -> Trace:
     placed = [p for line in trace.lines for p in claims.place(line)]
     while True:
         new.outputs = claims.renamed_outputs(trace)
-        live = {id(line) for line in needed([p.line for p in placed], new.outputs)}
-        groups = grouped(new, [p for p in placed if id(p.line) in live])
-        unwanted = {id(line): refusal for group in groups if not is_claim(refusal := claims.worth(group)) for line in group.lines}
+        live = set(needed([p.line for p in placed], new.outputs))
+        groups = grouped(new, [p for p in placed if p.line in live])
+        unwanted = {line: refusal for group in groups if not is_claim(refusal := claims.worth(group)) for line in group.lines}
         unwanted = unwanted or claims.fuse(groups)
         if not unwanted:
             break
@@ -49,10 +49,9 @@ def dispatch(trace: Trace, executors: Priority) -> Trace:
 
 def claimants(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iterator[Executor]]:
     """Return a function that yields the executors that would claim a line whole, in order; each is tried when it is its turn."""
-    claims, offered = _Claims(trace, executors), []
+    claims = _Claims(trace, executors)
 
     def claim(line: BoundSymbol) -> Iterator[Executor]:
-        offered.append(line)  # verdicts are remembered by the identity of lines
         return (ex for ex in executors.for_symbol(line.symbol) if is_claim(claims.verdict(ex, line, line.where)))
 
     return claim
@@ -65,9 +64,9 @@ class _Claims:
         self.new, self.executors = new, executors
         self.record = DispatchRecord(executors, executors.notes, spent={ex.name: Spent() for ex in executors})
         self.replaced = self.record.replaced
-        self.whole: dict[tuple[int, int], Verdict] = {}
-        self.worths: dict[tuple[int, ...], tuple[Verdict, Group]] = {}
-        self.fused: dict[tuple[int, ...], tuple[Callable[..., tuple], Group]] = {}
+        self.whole: dict[tuple[str, BoundSymbol], Verdict] = {}
+        self.worths: dict[Hashable, Verdict] = {}
+        self.fused: dict[Hashable, Callable[..., tuple]] = {}
         self.strict = options.forbids("not-claimed")
         self.distrusted = DISTRUST.executors()
         BY_NAME.update({ex.name: ex for ex in executors})
@@ -111,17 +110,17 @@ class _Claims:
             ex, whole = group.executor, as_line(group)
             verdict = self.distrust(ex, whole) or guarded("worth", ex, whole, group.where, lambda: as_verdict(ex.worth(group.region)))
             spent.claiming += perf_counter() - began
-            self.worths[group.key] = (verdict, group)
-        return self.worths[group.key][0]
+            self.worths[group.key] = verdict
+        return self.worths[group.key]
 
-    def offer_again(self, placed: list[Placed], unwanted: dict[int, Verdict]) -> list[Placed]:
-        """Offer the lines in `unwanted`, by id, to the executors behind those that first claimed and then refused them."""
+    def offer_again(self, placed: list[Placed], unwanted: dict[BoundSymbol, Verdict]) -> list[Placed]:
+        """Offer the lines in `unwanted` to the executors behind those that first claimed and then refused them."""
         decisions, self.record.decisions = self.record.decisions, []
-        decision_of = {id(line): decision for decision in decisions for line in decision.runs}
+        decision_of = {line: decision for decision in decisions for line in decision.runs}
         parts: dict[int, list[Decision]] = {}  # the decisions about the decomposition of lines that no executor behind claims whole
         again: list[Placed] = []
         for p in placed:
-            decision, refusal, line = decision_of[id(p.line)], unwanted.get(id(p.line)), substitute(p.line, self.replaced)
+            decision, refusal, line = decision_of[p.line], unwanted.get(p.line), substitute(p.line, self.replaced)
             if refusal is None:
                 decision.runs = [line if run is p.line else run for run in decision.runs]
                 again.append(p._replace(line=line))
@@ -136,37 +135,37 @@ class _Claims:
 
     def keep_reasons(self, groups: Iterable[Group]) -> None:
         """Record the sentences with which executors claimed regions, at the lines of each region."""
-        claims = {id(line): claim for group in groups if isinstance(claim := self.worth(group), Claim) for line in group.lines}
+        claims = {line: claim for group in groups if isinstance(claim := self.worth(group), Claim) for line in group.lines}
         for decision in self.record.decisions if claims else ():
-            if (claim := next((claims[id(run)] for run in decision.runs if id(run) in claims), None)) is not None:
+            if (claim := next((claims[run] for run in decision.runs if run in claims), None)) is not None:
                 decision.offers[-1] = decision.offers[-1]._replace(verdict=claim)
 
     def _refuse(self, ex: Executor, line: BoundSymbol, refusal: Verdict) -> None:
-        self.whole[id(ex), id(line)] = refusal
+        self.whole[ex.name, line] = refusal
         for inner in line.body:
             self._refuse(ex, inner, refusal)
 
-    def fuse(self, groups: Iterable[Group]) -> dict[int, str]:
-        """Compile every region; return the lines of those that their executors refuse to fuse, by id, with the sentences."""
-        refused: dict[int, str] = {}
+    def fuse(self, groups: Iterable[Group]) -> dict[BoundSymbol, str]:
+        """Compile every region; return the lines of those that their executors refuse to fuse, with the sentences."""
+        refused: dict[BoundSymbol, str] = {}
         for group in groups:
             try:
                 if group.region is not None:
                     self._function(group)
             except CannotFuse as refusal:
-                refused.update(dict.fromkeys(map(id, group.lines), str(refusal)))
+                refused.update(dict.fromkeys(group.lines, str(refusal)))
         return refused
 
     def _function(self, group: Group) -> Callable[..., tuple]:
         """Return the function of a region; each region is compiled once."""
-        key = (*group.key, *map(id, (*group.region.inputs, *group.region.outputs)))
+        key = (*group.key, *group.region.inputs, *group.region.outputs)
         if key not in self.fused:
             ex, began = group.executor, perf_counter()
             try:
-                self.fused[key] = guarded("fuse", ex, as_line(group), group.where, ex.fuse, group.region), group
+                self.fused[key] = guarded("fuse", ex, as_line(group), group.where, ex.fuse, group.region)
             finally:
                 self.spent(ex).compiling += perf_counter() - began
-        return self.fused[key][0]
+        return self.fused[key]
 
     def lines(self, group: Group) -> list[BoundSymbol]:
         """Return the lines of a group as they run: a region is one line."""
@@ -210,7 +209,7 @@ class _Claims:
 
     def _fusible(self, ex: FusionExecutor, line: BoundSymbol, where: str | None) -> Verdict:
         """Return whether a composite is fusible: when all of its decomposition is.  Each line is offered once."""
-        key = (id(ex), id(line))
+        key = ex.name, line
         if key not in self.whole:
             if line.body:
                 self.whole[key] = next((verdict for inner in line.body if not is_claim(verdict := self._fusible(ex, inner, where))), True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from dovetail.errors import DovetailError
 from dovetail.executors.contract.executor import Executor, FusionExecutor, Implementation
@@ -20,6 +20,9 @@ SLACK = 1.25  # how much more memory a line may hold where it is read than where
 SMALL = 1 << 16  # bytes that a line may hold longer in any case: another kernel costs more than so little memory
 MANY = 8  # values that a line is computed from, beyond which the lines before it are taken to stay where they are
 PATIENCE = 4  # how much more memory than what it waits for a line may hold that waits for a region
+
+
+Readers: TypeAlias = dict[Proxy, set[BoundSymbol | None]]
 
 
 class Placed(NamedTuple):
@@ -40,9 +43,9 @@ class Group:
     where: str | None = None
 
     @property
-    def key(self) -> tuple[int, ...]:
-        """Return the executor and the lines, as a key."""
-        return (id(self.executor), *map(id, self.lines))
+    def key(self) -> tuple[str | BoundSymbol, ...]:
+        """Return the executor's name and the lines, as a key."""
+        return (self.executor.name, *self.lines)
 
 
 def grouped(trace: Trace, placed: Sequence[Placed]) -> list[Group]:
@@ -57,14 +60,14 @@ def grouped(trace: Trace, placed: Sequence[Placed]) -> list[Group]:
         return [Group([p.line], p.executor) for p in placed]
     slots: dict[tuple, list[Placed]] = {}
     for i, (p, at) in enumerate(zip(placed, _levels(trace, placed))):
-        slots.setdefault((at, 0, id(p.executor)) if isinstance(p.executor, FusionExecutor) else (at, 1, i), []).append(p)
+        slots.setdefault((at, 0, p.executor.name) if isinstance(p.executor, FusionExecutor) else (at, 1, i), []).append(p)
     readers = _readers(trace, placed)
     groups: list[Group] = []
     for (_, kind, _), members in sorted(slots.items(), key=lambda slot: slot[0][0]):
         if kind:
             groups += [Group([p.line], p.executor) for p in members]
         else:
-            where = {id(p.line): p.where for p in members}
+            where = {p.line: p.where for p in members}
             parts = [part for lines in _without_outer_views([p.line for p in members]) for part in _connected(lines)]
             groups += [_region(trace, part, members[0].executor, readers, where) for part in parts]
     return groups
@@ -193,12 +196,12 @@ def _without_outer_views(lines: list[BoundSymbol]) -> tuple[list[BoundSymbol], l
         else:
             computed.update(line.writes)
     read = {p for line in lines if not is_view(line) for p in line.reads}
-    views = {id(line) for line in outer}
+    views = set(outer)
     for line in reversed(lines):
-        if id(line) not in views or not read.isdisjoint(line.writes):
-            views.discard(id(line))
+        if line not in views or not read.isdisjoint(line.writes):
+            views.discard(line)
             read.update(line.reads)
-    return [line for line in lines if id(line) not in views], [line for line in lines if id(line) in views]
+    return [line for line in lines if line not in views], [line for line in outer if line in views]
 
 
 def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
@@ -220,11 +223,12 @@ def _connected(lines: list[BoundSymbol]) -> list[list[BoundSymbol]]:
     return list(groups.values())
 
 
-def _readers(trace: Trace, placed: Sequence[Placed]) -> dict[Proxy, set[int]]:
-    readers: dict[Proxy, set[int]] = {p: {0} for p in proxies(trace.outputs)}
+def _readers(trace: Trace, placed: Sequence[Placed]) -> Readers:
+    """Return the lines that read each value; None stands for the caller of the program."""
+    readers: Readers = {p: {None} for p in proxies(trace.outputs)}
     for line, *_ in placed:
         for p in line.reads:
-            readers.setdefault(p, set()).add(id(line))
+            readers.setdefault(p, set()).add(line)
     return readers
 
 
@@ -233,16 +237,16 @@ def _hidden(line: BoundSymbol, constants: dict[Proxy, object]) -> list[Proxy]:
     return [p for inner in line.body for p in (*(q for q in inner.reads if q in constants), *_hidden(inner, constants))] if constants else []
 
 
-def _region(trace: Trace, lines: list[BoundSymbol], ex: Executor, readers: dict[Proxy, set[int]], where: dict[int, str | None]) -> Group:
+def _region(trace: Trace, lines: list[BoundSymbol], ex: Executor, readers: Readers, where: dict[BoundSymbol, str | None]) -> Group:
     """`lines` as a program of their own."""
     computed = dict.fromkeys(p for line in lines for p in line.writes)
-    inside = {id(line) for line in lines}
+    inside = set(lines)
     inputs = list(dict.fromkeys(p for line in lines for p in (*line.reads, *_hidden(line, trace.constants)) if p not in computed))
     inputs += _numbers(trace, lines, inputs) if ex.symbolic else []
     outputs = tuple(p for p in computed if readers.get(p, set()) - inside)
     region = trace.derive("dispatch", name=f"fusion_{next(iter(computed or inputs)).name}", inputs=inputs, outputs=outputs, constants={})
     region.lines = lines
-    return Group(lines, ex, region, next((w for line in lines if (w := where[id(line)])), None))
+    return Group(lines, ex, region, next((w for line in lines if (w := where[line])), None))
 
 
 def _numbers(trace: Trace, lines: list[BoundSymbol], inputs: Sequence[Proxy]) -> list[Proxy]:

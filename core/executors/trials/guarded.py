@@ -6,6 +6,7 @@ A view is copied alone: what lies around it in the user's memory, as the next ro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -29,8 +30,8 @@ class Copy(NamedTuple):
 
     def is_whole(self) -> bool:
         """Return whether nothing was written around the copy."""
-        around = torch.stack([self.memory[:GUARD], self.memory[GUARD + self.size : 2 * GUARD + self.size]])
-        return bool((around == self.byte).all())
+        guard = _guard(self.byte, self.memory.device)
+        return torch.equal(self.memory[:GUARD], guard) and torch.equal(self.memory[GUARD + self.size :], guard)
 
 
 def copies(inputs: Mapping[Proxy, Any]) -> list[Copy]:
@@ -47,6 +48,12 @@ def copies(inputs: Mapping[Proxy, Any]) -> list[Copy]:
 def wrote_beside(copied: list[Copy]) -> str | None:
     """Describe beside which argument a line wrote; None where it did not."""
     return next((f"it wrote beside its argument {each.name}, into memory that is not its own" for each in copied if not each.is_whole()), None)
+
+
+@cache
+def _guard(byte: int, device: torch.device) -> torch.Tensor:
+    """Return what is in an intact guard."""
+    return torch.full((GUARD,), byte, dtype=torch.uint8, device=device)
 
 
 def _copy(name: str, x: torch.Tensor, size: int) -> Copy:

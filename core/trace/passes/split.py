@@ -94,7 +94,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
     forward.lines = folded(needed([*early, *forward.lines], forward.outputs), joint.whole, forward)
     lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], known=[*saved, *joint.cotangents])
-    lines = _just_in_time(lines, {id(line) for line in late}, joint.outputs[1])
+    lines = _just_in_time(lines, set(late), joint.outputs[1])
     if joint.relations is not None:
         numbers += _saved_sizes(lines, kept, joint.cotangents)
         forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
@@ -254,9 +254,9 @@ def folded(lines: list[BoundSymbol], wholes: list[Whole], forward: Trace) -> lis
     return [placed.get(i, line) for i, line in enumerate(lines) if i in placed or i not in gone]
 
 
-def _just_in_time(lines: list[BoundSymbol], late: set[int], outputs: Any) -> list[BoundSymbol]:
+def _just_in_time(lines: list[BoundSymbol], late: set[BoundSymbol], outputs: Any) -> list[BoundSymbol]:
     """`lines` with those that are computed again right before the first line that reads them, so that no two layers are held at once."""
-    waiting = {p: line for line in lines if id(line) not in late for p in line.writes}
+    waiting = {p: line for line in lines if line not in late for p in line.writes}
     ordered: list[BoundSymbol] = []
 
     def bring(reads: Iterable[Proxy]) -> None:
@@ -274,7 +274,7 @@ def _just_in_time(lines: list[BoundSymbol], late: set[int], outputs: Any) -> lis
                     del waiting[p]
 
     for line in lines:
-        if id(line) in late:
+        if line in late:
             bring(line.reads)
             ordered.append(line)
     bring(proxies(outputs))

@@ -43,6 +43,7 @@ from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, guard_pa
 from dovetail.frontend.interpreter.tracking.variables import Variables
 
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range})
+_PLAIN_BASES = (*BASES, MappingProxyType)  # of containers, which native code gets as they are for the program
 _UNMIRRORED = (type, FunctionType, Mirror, Enum, BaseException, *CONTENT_CLASSES)
 
 
@@ -286,7 +287,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
 
         `mirrored` is for C code that only reads its arguments: objects with methods in Python are mirrors.
         """
-        if not isinstance(value, (*BASES, MappingProxyType)) or id(value) in seen:
+        if not issubclass(type(value), _PLAIN_BASES) or id(value) in seen:  # isinstance would also ask a proxy which class it stands for
             return self.mirror(value) if mirrored else value
         if mirrored and type(value) not in CONTAINERS and any([self.method(value, name) is not None for name in TEXT]):
             return mirror_of(self, value)
