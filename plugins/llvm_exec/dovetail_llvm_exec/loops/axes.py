@@ -24,7 +24,10 @@ class Axis:
     def step(self, form: Form) -> int:
         """Return how far a form moves when the axis counts one."""
         last = self.atoms[-1]
-        return next((step for atom, step in form.terms if atom is last), 0)
+        for atom, step in form.terms:
+            if atom is last:
+                return step
+        return 0
 
 
 def merged(atoms: Sequence[Atom], forms: Iterable[Form]) -> list[Axis]:

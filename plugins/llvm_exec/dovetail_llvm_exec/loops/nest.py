@@ -23,11 +23,17 @@ FAULTS = {"IndexError": 1, "ZeroDivisionError": 2, "RuntimeError": 4}  # what a 
 
 
 class Scope:
-    """A loop that is being written: its axes with their indices, and the values that were computed in it."""
+    """A loop that is being written: its axes with their indices, and the values that were computed in it.
+
+    The other tables hold what the methods of a nest have returned while this loop was the innermost, or for it.
+    """
 
     def __init__(self, indices: dict[Axis, Value], mask: Value | None = None):
         self.indices, self.mask = indices, mask
         self.values: dict[Any, Value] = {}
+        self.levels: dict[Expr, int] = {}
+        self.atom_levels: dict[frozenset[Atom], int] = {}
+        self.here: dict[Form, tuple[list[tuple[Value, int]], Any]] = {}
 
 
 class Nest:
@@ -40,7 +46,6 @@ class Nest:
         self.lanes = 1
         self.scopes: list[Scope] = [Scope({})]
         self.levels: dict[Axis, int] = {}
-        self.expr_levels: list[dict[Expr, int]] = [{}]  # for each scope, what `level` has returned in it
         self.slots: dict[str, Value] = {}
         self.cached: dict[Expr, tuple[Buffer, Form]] = {}  # what an earlier sweep over the row has left in memory
         self.streamed: frozenset[Buffer] = frozenset()  # what is written past the caches
@@ -56,11 +61,9 @@ class Nest:
         """Enter a loop."""
         self.levels.update(dict.fromkeys(indices, len(self.scopes)))
         self.scopes.append(Scope(indices, mask))
-        self.expr_levels.append({})
 
     def leave(self) -> None:
         """Leave a loop."""
-        self.expr_levels.pop()
         for axis in self.scopes.pop().indices:
             del self.levels[axis]
 
@@ -71,10 +74,13 @@ class Nest:
 
     def level(self, expr: Expr) -> int:
         """Return the scope that an expression is computed in; beyond the innermost where its loop has not begun."""
-        known = self.expr_levels[-1]
-        level = known.get(expr)
+        scope = self.scopes[-1]
+        level = scope.levels.get(expr)
         if level is None:
-            level = known[expr] = max([self.level_of(atom) for atom in expr.atoms], default=0) or int(bool(expr.row_results))
+            level = scope.atom_levels.get(expr.atoms)
+            if level is None:
+                level = scope.atom_levels[expr.atoms] = max([self.level_of(atom) for atom in expr.atoms], default=0)
+            level = scope.levels[expr] = level or int(bool(expr.row_results))
         return level
 
     def level_of(self, atom: Atom) -> int:
@@ -100,21 +106,22 @@ class Nest:
 
     def hoist(self, exprs: Iterable[Expr]) -> None:
         """Write now what the loops to come need and do not change."""
+        depth = self.depth
         for expr in walk(list(exprs), self._unknown, self._parts):
-            if self.level(expr) <= self.depth:
+            if self.level(expr) <= depth:
                 self.value(expr)
                 continue
             for form in () if expr in self.cached else forms_of(expr.op, expr.data):
                 self._partial(expr, form)
-            for part in self._parts(expr):
-                if self.level(part) <= self.depth and part.op != "const" and self.is_vector(expr):
+            for part in self._parts(expr) if self.is_vector(expr) else ():
+                if part.op != "const" and self.level(part) <= depth:
                     self.operand(part, self.lanes)
-            if self._by_inverse(expr) and self.level(expr.args[1]) <= self.depth:
-                self._inverses(expr.args[1], self.lanes if self.is_vector(expr) else 1)
+            if self._by_inverse(expr) and self.level(expr.args[1]) <= depth:
+                self._inverses(expr.args[1], self.lanes)
 
     def _unknown(self, expr: Expr) -> bool:
         """Return whether `find` would find nothing; written out, since most of the time of writing goes by here."""
-        level = self.expr_levels[-1].get(expr)
+        level = self.scopes[-1].levels.get(expr)
         for scope in self.scopes[self.level(expr) if level is None else level :]:  # noqa: SIM110 - a generator would be another call
             if expr in scope.values:
                 return False
@@ -268,6 +275,15 @@ class Nest:
 
     def _here(self, form: Form, depth: int) -> tuple[list[tuple[Value, int]], Any]:
         """Return what of a form changes in the scope `depth`; and the form as far as it is known there."""
+        known = self.scopes[depth].here
+        here = known.get(form)
+        if here is None:
+            here = self._terms_here(form, depth)
+            if not form.moving:  # whether what moves is a vector changes while a loop is written
+                known[form] = here
+        return here
+
+    def _terms_here(self, form: Form, depth: int) -> tuple[list[tuple[Value, int]], Any]:
         terms_here: list[tuple[Value, int]] = []
         for axis, index in self.scopes[depth].indices.items():
             step = axis.step(form)

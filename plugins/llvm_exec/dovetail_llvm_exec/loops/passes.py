@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from dovetail.dtypes import float32, float64
 from dovetail_llvm_exec.loops.row_cache import DEAR
-from dovetail_llvm_exec.region.exprs import Expr, parts, walk
+from dovetail_llvm_exec.region.exprs import Expr, walk
 from dovetail_llvm_exec.region.forms import Atom
 
 LONG = 0.343  # nanoseconds, as costs count them, of a chain that a processor sees through
@@ -28,11 +28,11 @@ def passes(exprs: Sequence[Expr], atoms: Collection[Atom]) -> list[list[Expr]]:
     until: dict[Expr, float] = {}  # the cost of the longest chain that ends in an expression
     for e in exprs:
         took = 0.0 if e.op in FREE else min(e.cost, SHORT) if e.op in DIVIDING else e.cost
-        until[e] = 0.0 if e.atoms.isdisjoint(atoms) else took + max([until[p] for p in parts(e)], default=0.0)
+        until[e] = 0.0 if e.atoms.isdisjoint(atoms) else took + max([until[p] for p in e.parts], default=0.0)
     of = {e: int(cost / LONG) for e, cost in until.items()}
     kept: dict[Expr, int] = {}
     for e in exprs:
-        for p in parts(e):
+        for p in e.parts:
             if of[p] < of[e] and p not in kept and _dear(p, kept, atoms):
                 kept[p] = of[p]
     if len(kept) > MOST or any([p.dtype not in (float32, float64) for p in kept]):

@@ -12,7 +12,7 @@ from dovetail_llvm_exec.ir.module import Module
 from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
-from dovetail_llvm_exec.region.exprs import Buffer, Expr, parts, walk
+from dovetail_llvm_exec.region.exprs import Buffer, Expr, walk
 from dovetail_llvm_exec.region.forms import Form, inside
 from dovetail_llvm_exec.scalars import kinds
 
@@ -56,7 +56,7 @@ class RowCache:
                     self._keep(expr, first[expr])
                     continue
                 new.add(expr)
-                stack += parts(expr)
+                stack += expr.parts
             for expr in new:
                 first.setdefault(expr, sweep)
 

@@ -102,26 +102,22 @@ def forms_of(op: str, data: Any) -> tuple[Form, ...]:
     return (data,) if op == "index" else ()
 
 
-def parts(expr: Expr) -> tuple[Expr, ...]:
-    """Return what an expression is computed from: its arguments, and positions that are read from memory."""
-    return expr.parts
+def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below: Callable[[Expr], Sequence[Expr]] | None = None) -> list[Expr]:
+    """List everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look.
 
-
-def walk(roots: list[Expr], inside: Callable[[Expr], bool] | None = None, below: Callable[[Expr], Sequence[Expr]] = parts) -> list[Expr]:
-    """List everything under `roots` for which `inside` holds, what is `below` it first; below others it does not look."""
+    Without `below`, that is what an expression is computed from: its arguments, and positions that are read from memory.
+    """
     visited: set[Expr] = set()
     order: list[Expr] = []
-    path: list[Expr] = []
-    pending = [iter(roots)]
+    pending: list[Expr | None] = [*reversed(roots)]  # the next one last; None stands before one of which all below is listed
     while pending:
-        for expr in pending[-1]:
-            if expr not in visited and (inside is None or inside(expr)):
-                visited.add(expr)
-                path.append(expr)
-                pending.append(iter(below(expr)))
-                break
-        else:
-            pending.pop()
-            if path:
-                order.append(path.pop())
+        expr = pending.pop()
+        if expr is None:
+            order.append(pending.pop())
+        elif expr not in visited and (inside is None or inside(expr)):
+            visited.add(expr)
+            if under := expr.parts if below is None else below(expr):
+                pending += (expr, None, *reversed(under))
+            else:
+                order.append(expr)
     return order

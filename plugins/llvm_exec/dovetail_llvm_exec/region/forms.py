@@ -69,25 +69,33 @@ def plus(*forms: Form) -> Form:
             terms[atom] = terms.get(atom, 0) + step
         for expr, step in form.moving:
             moving[expr] = moving.get(expr, 0) + step
-    ordered = sorted(((a, s) for a, s in terms.items() if s), key=lambda item: item[0].number)
-    moved = sorted(((e, s) for e, s in moving.items() if s), key=lambda item: item[0].number)
-    return Form(sum(form.const for form in forms), tuple(ordered), tuple(moved))
+    return Form(sum([form.const for form in forms]), _ordered(terms), _ordered(moving))
+
+
+def _ordered(steps: dict[Any, int]) -> tuple[tuple[Any, int], ...]:
+    """Return the steps that are not 0, by the number of what they are of."""
+    pairs = [(x, step) for x, step in steps.items() if step]
+    if len(pairs) > 1:
+        pairs.sort(key=lambda pair: pair[0].number)
+    return tuple(pairs)
 
 
 def times(form: Form, factor: int) -> Form:
     """Return the form with every step multiplied."""
     if factor == 0:
         return ZERO
-    return Form(form.const * factor, tuple((a, s * factor) for a, s in form.terms), tuple((e, s * factor) for e, s in form.moving))
+    if type(factor) is int and factor == 1:
+        return form
+    return Form(form.const * factor, tuple([(a, s * factor) for a, s in form.terms]), tuple([(e, s * factor) for e, s in form.moving]))
 
 
 def shifted(form: Form, by: int) -> Form:
-    return form._replace(const=form.const + by)
+    return form if type(by) is int and by == 0 else Form(form.const + by, form.terms, form.moving)
 
 
 def dot(forms: Sequence[Form], steps: Iterable[int], offset: int = 0) -> Form:
     """Return offset + the sum of forms times steps: where an element lies."""
-    return shifted(plus(*(times(form, step) for form, step in zip(forms, steps, strict=True))), offset)
+    return shifted(plus(*[times(form, step) for form, step in zip(forms, steps, strict=True) if form is not ZERO]), offset)
 
 
 def divided(form: Form, by: int) -> tuple[Form, Form]:

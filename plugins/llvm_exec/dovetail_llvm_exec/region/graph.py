@@ -147,7 +147,7 @@ class Graph:
                 node.dtype = float32
 
     def _argument(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
+        if issubclass(type(value), (list, tuple)):  # isinstance would also ask a traced tensor which class it stands for
             return [self._argument(v) for v in value]
         if not hasattr(value, "spec"):
             return self.own(value)
