@@ -80,7 +80,7 @@ class Sources:
 
     def make(self, kind: str, parent: Source | None, key: Any) -> Source:
         """Return the source of these parts."""
-        mark = (kind, id(parent), id(key) if kind == "const" else key, type(key))
+        mark = (kind, parent, id(key) if kind == "const" else key, type(key))
         source = self.table.get(mark)
         if source is None:
             source = self.table[mark] = Source(kind, parent, key)
