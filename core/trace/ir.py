@@ -80,6 +80,9 @@ class Environment:
 
     proxy: type[TensorProxy] = TensorProxy
 
+    def __init__(self) -> None:
+        self.read: set[str] = set()  # the global settings that the program reads
+
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         """Make proxies of the foreign values that the user's code brings, such as real tensors, in `tree`, the arguments of `symbol`."""
         return tree

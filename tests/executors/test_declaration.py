@@ -9,8 +9,8 @@ import torch
 
 import dovetail
 from dovetail import dtypes, prims
-from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, make_prim
-from dovetail.extend.advanced import Executor, ExecutorError, Symbol, get_executor, symbol_for, to_callable
+from dovetail.extend import FusionExecutor, OperatorExecutor, Tag, Trace, make_prim
+from dovetail.extend.advanced import Executor, ExecutorError, Symbol, get_executor, recording, symbol_for, to_callable
 
 
 def verdicts(ex, fn, *args):
@@ -53,6 +53,16 @@ def test_an_operation_that_reads_no_tensor_is_judged_by_what_it_makes():
     ex.implements("torch.zeros", torch.zeros)
 
     assert verdicts(ex, lambda: torch.zeros(2, dtype=torch.int64)) == ['expected tensors of f32, got t0: "cpu i64[2]"']
+
+
+def test_an_operation_that_reads_no_tensor_is_offered_in_a_trace_without_a_front_end():
+    ex = OperatorExecutor("making", dtypes=[torch.float32])
+    ex.implements("torch.arange", torch.arange)
+    trace = Trace()
+    with recording(trace):
+        symbol_for("torch.arange")(0.5, 3)  # on the default device, in the default dtype
+
+    assert [ex.verdict(line) for line in trace.lines] == [True]
 
 
 def test_an_executor_without_gradients_refuses_where_one_flows():
