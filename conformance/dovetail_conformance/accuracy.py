@@ -24,6 +24,7 @@ from torch import Tensor
 from dovetail_conformance.oracle import differs, flat
 
 ULPS, NO_WORSE, SPREAD, MOVES = 8.0, 8.0, 4.0, 8
+FEW_MOVES, LARGE = 2, 1 << 22  # of so many elements that each move takes seconds
 COARSE = {torch.float16: (3.0, 3.0, 2.0), torch.bfloat16: (3.0, 3.0, 2.0)}  # the first three for dtypes in which one unit is a lot
 DOUBLE = torch.finfo(torch.float64).eps
 LOWEST, HIGHEST = -1100, 1100  # exponents of float64
@@ -36,7 +37,7 @@ class Truth:
     `moved` returns the exact result for inputs that are off by a rounding, or None. `length` is how many terms a sum has.
     `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's.
     `extra` are absolute errors that are allowed besides, of each result, or None.
-    `others` returns the errors that eager makes for inputs that are off by a rounding, or None.
+    `others` returns the errors that eager makes for inputs that are off by a rounding, or None; both are called `moves` times at most.
     `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.
     `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
     `kinds` that NaN and the infinities are told apart. `sharp` tells that a rounding of the inputs explains no error: the operation rounds once.
@@ -54,6 +55,7 @@ class Truth:
     own: Callable[[], Any] | None = None
     others: Callable[[int], Any] | None = None
     extra: Sequence[Any] = ()
+    moves: int = MOVES
 
 
 def inaccuracy(got: Any, truth: Truth) -> str | None:
@@ -150,7 +152,7 @@ class _Elements:
             return self._sign()
         factor = self.spread + sqrt(self.truth.length) / 4
         spread = torch.zeros_like(room)
-        for k in range(MOVES):
+        for k in range(self.truth.moves):
             other = moved(k)
             if other is None:
                 break
@@ -163,7 +165,7 @@ class _Elements:
             errors = _numbers(theirs).abs()
             room = room + self.no_worse * self._alike_in_size(torch.where(torch.isfinite(errors), errors, 0.0))
         worst = torch.zeros_like(room)
-        for k in range(MOVES):
+        for k in range(self.truth.moves):
             if not bool((error > room + self.no_worse * self._alike_in_size(worst)).any()):
                 break
             if (theirs := others(k)) is None or (errors := _numbers(theirs).abs()).shape != worst.shape:

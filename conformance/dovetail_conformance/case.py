@@ -19,8 +19,9 @@ from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Tag, Trace
 from dovetail.extend.advanced import Symbol, recording
 from dovetail.langs.torch import spec_of
-from dovetail_conformance.accuracy import Truth, inaccuracy
+from dovetail_conformance.accuracy import FEW_MOVES, LARGE, MOVES, Truth, inaccuracy
 from dovetail_conformance.draws import generator
+from dovetail_conformance.noise import Noise, recording_noise
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat, identical
 from dovetail_conformance.program import (
@@ -53,7 +54,7 @@ SEED, MOST = 20, 400  # of the random generators; samples of an operation that a
 class Ran:
     """The outcome of a call: its result and its inputs afterwards, or its error; the lines of the executed traces; settings that it changed.
 
-    `drew` tells that it drew from torch's generator.
+    `drew` tells that it drew from torch's generator; `noise` is what it printed and warned of.
     """
 
     result: Any = None
@@ -62,6 +63,7 @@ class Ran:
     lines: tuple[int, int] = (0, 0)
     changed: list[str] = field(default_factory=list)
     drew: bool = False
+    noise: Noise = field(default_factory=Noise)
 
 
 class Case:
@@ -95,16 +97,16 @@ class Case:
         return self.compiled_once("backward")
 
     def call(self, function: Callable[..., Any], inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True, seed: int = SEED) -> Ran:
-        """Call a compiled function; the generator starts from the same seed each time.  With `quiet`, output and warnings are suppressed."""
+        """Call a compiled function; the generator starts from the same seed each time.  With `quiet`, output and warnings are recorded."""
         seed_generators(seed)
         before = torch.default_generator.get_state()
         try:
-            with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
+            with recording_noise() if quiet else nullcontext(Noise()) as noise, torch.set_grad_enabled(grad):
                 result = function(*inputs)
                 changed = [] if torch.is_grad_enabled() == grad else ["grad mode"]
         except Exception as error:
             return Ran(inputs=inputs, error=error)
-        return Ran(result, inputs, None, self.subject.lines(*executed(function)), changed, _has_moved(before))
+        return Ran(result, inputs, None, self.subject.lines(*executed(function)), changed, _has_moved(before), noise)
 
     @cached_property
     def ran(self) -> Ran:
@@ -129,15 +131,15 @@ class Case:
         """Whether the executor under test has lines in the executed trace; also where the call failed and eager's did not."""
         return self.ran.lines[0] > 0 or (self.ran.error is not None and (self.reference is None or self.expected.error is None))
 
-    def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True, seed: int = SEED) -> Ran:
-        """Run eager PyTorch; for prims, the executors of last resort. Of inputs in twice the precision, the results have it, too."""
+    def eager(self, inputs: Sequence[Tensor], *, grad: bool = False, quiet: bool = True, seed: int = SEED, wide: bool = False) -> Ran:
+        """Run eager PyTorch; for prims, the executors of last resort. Of inputs in twice the precision, the results have it, too, as with `wide`."""
         seed_generators(seed)
         before = torch.default_generator.get_state()
         try:
-            with calm() if quiet else nullcontext(), torch.set_grad_enabled(grad):
-                wide = self.program.eager and any(WIDE.get(own.dtype) is x.dtype for own, x in zip(self.program.inputs, inputs))
+            with recording_noise() if quiet else nullcontext(Noise()) as noise, torch.set_grad_enabled(grad):
+                wide = self.program.eager and (wide or any(WIDE.get(own.dtype) is x.dtype for own, x in zip(self.program.inputs, inputs)))
                 result = (self.program.wide if wide else self.reference)(*inputs)
-            return Ran(result, inputs, drew=_has_moved(before))
+            return Ran(result, inputs, drew=_has_moved(before), noise=noise)
         except Exception as error:
             return Ran(inputs=inputs, error=error)
 
@@ -169,6 +171,12 @@ class Case:
         got = (self.settled(ran.result, expected.result, inputs), list(ran.inputs))
         return None if identical(got, eager) else inaccuracy(got, self.truth(eager, inputs))
 
+    def louder(self, function: Callable[..., Any], ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:
+        """Describe what calls print or warn of, and eager's do not; a first call, which may load a library, does not count alone."""
+        if ran.noise.beyond(expected.noise) is None:
+            return None
+        return self.call(function, fresh(inputs)).noise.beyond(self.eager(fresh(inputs)).noise)
+
     def settled(self, result: Any, expected: Any, inputs: Sequence[Tensor]) -> Any:
         """Return a result with eager's positions where both name equal elements of the first input."""
         return settled(self.info, self.sample, result, expected, inputs)
@@ -198,12 +206,12 @@ class Case:
         """Return the expected results for these inputs, given eager's."""
 
         whole, usual = not any(map(inexact, inputs)), torch.get_default_dtype()
-        coarsest = max((torch.finfo(x.dtype).eps for x in flat(eager) if inexact(x)), default=None)
+        coarsest = max((torch.finfo(x.dtype).eps for x in flat(eager[0]) if inexact(x)), default=None)
 
         def exact(moved: int | None = None) -> Any:
             torch.set_default_dtype(torch.float64 if whole else usual)  # what the roots and quotients of integers are computed in
             try:
-                ran = self.eager(wide := widened(fresh(inputs), moved, coarsest))
+                ran = self.eager(wide := widened(fresh(inputs), moved, coarsest), wide=not inputs)
             finally:
                 torch.set_default_dtype(usual)
             return None if ran.error is not None else (ran.result, wide)
@@ -244,6 +252,7 @@ class Case:
             zeros=zeros and signed and exact is not None,
             kinds=kinds,
             sharp=zeros and self.sharp,
+            moves=FEW_MOVES if sum(x.numel() for x in self.program.inputs) > LARGE else MOVES,
         )
 
     def widened(self, moved: int | None = None) -> list[Tensor]:

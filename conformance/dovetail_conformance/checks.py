@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.chance import unlike_draws, unlike_in_chance
 from dovetail_conformance.claims import verdicts
 from dovetail_conformance.guided.check import branches
+from dovetail_conformance.invalid import errors
 from dovetail_conformance.memory import peak
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import differs, flat, same_bits, tensors
@@ -38,7 +38,6 @@ from dovetail_conformance.threaded import threads
 from dovetail_conformance.twins import is_in_place
 
 SMALL = 24  # elements of what finite differences are taken of
-INDEXED, FAR = 6, 1 << 20  # samples whose indices are led astray, and how far
 SLACK = 4.0  # a gradient is several operations, each with a rounding of its own
 
 
@@ -72,7 +71,8 @@ def forward(cell: Cell) -> Outcome | None:
         return None
 
     def judge(case: Case) -> str | None:
-        return right(case, case.ran, case.expected, case.program.inputs)
+        problem = right(case, case.ran, case.expected, case.program.inputs)
+        return problem or case.louder(case.function, case.ran, case.expected, case.program.inputs)
 
     return cell.each(judge, "forward", [*([cell.first_call] if cell.first_call is not None else []), *cell.claimed])
 
@@ -367,50 +367,6 @@ def _differentiable_without(cell: Cell) -> list[Case]:
         return []
     candidates = [case for case in cell.claimed if case.ran.error is None and case.sample is not None]
     return [case for case in candidates if any(map(inexact, case.program.inputs))]
-
-
-def errors(cell: Cell) -> Outcome | None:
-    """Invalid arguments raise the errors of eager PyTorch, whichever executor runs the operation; so do indices out of range."""
-    if not cell.claimed or not cell.first:
-        return None
-    samples = list(cell.info.error_samples(cell.device))
-    for sample in samples:
-        program = program_of(cell.info.symbol, sample)
-        case = Case(cell.subject, cell.info, program, message(sample))
-        ran = case.call(case.compiled(), fresh(program.inputs))
-        if ran.error is None:
-            return Outcome("fail", f"{case}: returned a result, expected {sample.error.__name__}", 0, len(samples), replay=case.replay("errors"))
-        if not isinstance(ran.error, sample.error) or not matches(sample.match, str(ran.error)):
-            wanted = f"{sample.error.__name__}" + (f" matching {sample.match!r}" if sample.match else "")
-            return Outcome("fail", f"{case}: raised {whole(ran.error)}, expected {wanted}", 0, len(samples), replay=case.replay("errors"))
-    if cell.level.calls and (outcome := _astray(cell)) is not None:
-        return outcome
-    return Outcome("pass", "", len(samples), len(samples)) if samples else None
-
-
-def _astray(cell: Cell) -> Outcome | None:
-    """Return a failure where eager refuses the values of an index, and the executor does not; None where there is none."""
-    for case in [c for c in cell.claimed if c.ran.error is None and c.reference is not None][:INDEXED]:
-        for i, x in enumerate(case.program.inputs):
-            if x.dtype is not torch.int64 or not x.numel() or overlaps(x):
-                continue
-            sizes = {n for other in case.program.inputs for n in other.shape}
-            for value in sorted({FAR, -FAR, -1, *sizes, *(-n - 1 for n in sizes)}):  # far away, and just outside of a dimension
-                inputs = fresh(case.program.inputs)
-                inputs[i].view(-1)[-1:].fill_(value) if inputs[i].is_contiguous() else inputs[i].fill_(value)
-                expected = case.eager(fresh(inputs))
-                if expected.error is None:
-                    continue
-                ran = case.call(case.function, fresh(inputs))
-                if ran.error is None:
-                    what = f"{case}: with {value} in x{i} it returned a result, and eager raises {whole(expected.error)}"
-                    return Outcome("fail", what, 0, len(cell.claimed), replay=case.replay("errors", inputs=inputs))
-    return None
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Return whether `text` contains `pattern`."""
-    return re.search(pattern, text, re.DOTALL) is not None
 
 
 def recompiles(cell: Cell) -> Outcome | None:

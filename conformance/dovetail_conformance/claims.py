@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from dovetail.extend import BoundSymbol
+from dovetail.extend import BoundSymbol, TensorSpec
 from dovetail.extend.advanced import NO_REASON, Proxy
 from dovetail_conformance.acts import acts
 from dovetail_conformance.case import Case
@@ -43,17 +43,32 @@ def claims(cell: Cell) -> Outcome:
         state = "unsupported" if refusal and cell.subject.names(cell.info.symbol.id) else "not-claimed"
         unclaimed = all(case.ran.lines[1] == 0 for case in cases)
         return Outcome(state, refusal or (NOTHING_TO_RUN if unclaimed else "no line of the programs that ran was its own"), 0, len(cases))
-    if coverage == "no" and (taken := next((case for case in cell.claimed if _taken_whole(case)), None)) is not None:
+    if coverage == "no" and (taken := next((case for case in cell.claimed if is_whole(case) and not _is_covered(cell, case)), None)) is not None:
         return Outcome("fail", f"it took {taken}, and declares neither this operation with this dtype nor this device", 1, len(cases))
     return cell.right()
 
 
-def _taken_whole(case: Case) -> bool:
-    """Return whether a line of the executed trace is this very operation, by the executor under test."""
+def _own_lines(case: Case) -> list[BoundSymbol]:
+    """Return the lines of the executed trace that are this very operation, by the executor under test."""
     if case.ran.error is not None:
-        return False
+        return []
     lines = [line for line in case.executed if line.implementation is not None and line.implementation.executor == case.subject.name]
-    return any(line.symbol is case.info.symbol for line in lines)
+    return [line for line in lines if line.symbol is case.info.symbol]
+
+
+def is_whole(case: Case) -> bool:
+    """Return whether the executor under test runs the operation itself, not parts that it decomposes to."""
+    return bool(_own_lines(case))
+
+
+def _is_covered(cell: Cell, case: Case) -> bool:
+    """Return whether each line is declared by its own tensors: without an argument that has the cell's dtype, a result may have another."""
+    for line in _own_lines(case):
+        specs = [p.spec for p in line.reads or line.writes if isinstance(p.spec, TensorSpec)]
+        covered = [cell.subject.coverage(cell.info.symbol.id, spec.dtype, spec.device.type) != "no" for spec in specs]
+        if not covered or not all(covered):
+            return False
+    return True
 
 
 def first_refusal(cell: Cell) -> str:

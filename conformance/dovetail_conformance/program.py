@@ -116,7 +116,7 @@ def _widened_dtypes(nest: Any, inputs: Sequence[Tensor]) -> Any:
 def _narrow_defaults(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> dict[str, Any]:
     """Return the defaults that a call leaves out and that depend on a dtype, for the dtype of its first input."""
     values = OF_DTYPE.get(symbol.name)
-    if values is None or not inexact(inputs[0]):
+    if values is None or not inputs or not inexact(inputs[0]):
         return {}
     passed = {**dict(zip(inspect.signature(symbol.meta).parameters, args)), **kwargs}
     return {name: value for name, value in values(inputs[0].dtype).items() if name not in passed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -16,6 +16,7 @@ from dovetail_conformance.case import Case
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.layout import overlaps
 from dovetail_conformance.memory import resident
+from dovetail_conformance.noise import Noise, recording_noise
 from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import calm, fresh, inexact, rolled
 
@@ -37,48 +38,63 @@ def calls(cell: Cell) -> Outcome | None:
 
 
 def _plain(case: Case, count: int) -> str | None:
-    sets = [case.program.inputs]
-    while len(sets) < VALUES:
-        sets.append(rolled(sets[-1]))
-    sets += [_alike(sets[0], integers=case.pointwise), _with_another_end(sets[0])]
-    function, place = case.compiled(), fresh(case.program.inputs)
-    kept: deque[tuple[Any, list[Any]]] = deque(maxlen=KEPT)
+    """Describe how one of many calls is wrong, or what it prints or warns of that eager's do not; None where none is."""
+    function, theirs = case.compiled(), Noise()
+    sets: list[Sequence[Tensor]] = []
+    expected: list[list[Any]] = []
     with calm(), torch.no_grad():
-        expected, accepted = [], []
-        for values in sets:
+        for values in _value_sets(case):
             eager = case.eager(fresh(values)) if case.reference is not None else None
             if eager is not None and eager.error is not None:
                 continue  # the operation does not take these values
             result = flat(function(*fresh(values)))
             expected.append([x.clone() if isinstance(x, Tensor) else x for x in result])
-            accepted.append(values)
+            sets.append(values)
             if eager is not None and (difference := case.wrong_for(result, eager, values)) is not None:
                 return f"with other values: {difference}"
-        if not accepted:
-            return None  # another check reports it
-        sets = accepted
-        late, memory = perf_counter() + LONG, [resident()]
-        for i in range(count):
-            if perf_counter() > late:
-                break
-            if i % SPAN == SPAN - 1:
-                kept.clear()
-                memory.append(resident())
-                if len(memory) > SPANS and min(b - a for a, b in pairwise(memory[-SPANS:])) > SPAN * LEAK:
-                    return f"{SPAN} calls keep {min(b - a for a, b in pairwise(memory[-SPANS:])) / 1e6:.3g} MB, and the next {SPAN} as much again"
-            at = i * 7 % len(sets) if i % 3 else (i // 3) % len(sets)
-            inputs = None  # these go first: the next ones may get their addresses
-            inputs = fresh(sets[at]) if i % 2 else _refilled(place, sets[at], counted=i % 4 == 0)
-            try:
-                result = flat(function(*inputs))
-            except Exception as error:
-                return f"call {i + 1 + len(sets)} raised {whole(error)}"
-            if not same_bits(result, expected[at]):
-                return f"call {i + 1 + len(sets)} returned other results than an earlier call with the same values"
-            if i % 2 or not _within(result, inputs):  # what lies in an input changes when that is filled again
-                kept.append((result, expected[at]))
-            if i % 10 == 9 and any(not same_bits(a, b) for a, b in kept):
-                return f"within {KEPT} calls, a call changed what an earlier one had returned"
+            theirs = theirs if eager is None else theirs + eager.noise
+    if not sets:
+        return None  # another check reports it
+    with recording_noise() as noise, torch.no_grad():
+        problem = _again(function, fresh(case.program.inputs), sets, expected, count)
+    return problem or (None if case.reference is None else noise.beyond(theirs))
+
+
+def _value_sets(case: Case) -> list[Sequence[Tensor]]:
+    """Return values for calls: its own, others, ones that are equal in several tensors, and ones of which the last alone is another."""
+    sets: list[Sequence[Tensor]] = [case.program.inputs]
+    while len(sets) < VALUES:
+        sets.append(rolled(sets[-1]))
+    return [*sets, _alike(sets[0], integers=case.pointwise), _with_another_end(sets[0])]
+
+
+def _again(
+    function: Callable[..., Any], place: Sequence[Tensor], sets: Sequence[Sequence[Tensor]], expected: Sequence[Sequence[Any]], count: int
+) -> str | None:
+    """Call a function with one set of values after another, in new memory and in `place`; describe the first result that is not the expected one."""
+    kept: deque[tuple[Any, Sequence[Any]]] = deque(maxlen=KEPT)
+    late, memory = perf_counter() + LONG, [resident()]
+    for i in range(count):
+        if perf_counter() > late:
+            break
+        if i % SPAN == SPAN - 1:
+            kept.clear()
+            memory.append(resident())
+            if len(memory) > SPANS and min(b - a for a, b in pairwise(memory[-SPANS:])) > SPAN * LEAK:
+                return f"{SPAN} calls keep {min(b - a for a, b in pairwise(memory[-SPANS:])) / 1e6:.3g} MB, and the next {SPAN} as much again"
+        at = i * 7 % len(sets) if i % 3 else (i // 3) % len(sets)
+        inputs = None  # these go first: the next ones may get their addresses
+        inputs = fresh(sets[at]) if i % 2 else _refilled(place, sets[at], counted=i % 4 == 0)
+        try:
+            result = flat(function(*inputs))
+        except Exception as error:
+            return f"call {i + 1 + len(sets)} raised {whole(error)}"
+        if not same_bits(result, expected[at]):
+            return f"call {i + 1 + len(sets)} returned other results than an earlier call with the same values"
+        if i % 2 or not _within(result, inputs):  # what lies in an input changes when that is filled again
+            kept.append((result, expected[at]))
+        if i % 10 == 9 and any(not same_bits(a, b) for a, b in kept):
+            return f"within {KEPT} calls, a call changed what an earlier one had returned"
     return None
 
 

@@ -70,6 +70,8 @@ def _judged(case: Case) -> str | None:
     ran, expected = case.ran, case.expected
     if ran.error is not None:
         raise Broke(whole(ran.error))
+    if (problem := case.louder(case.function, ran, expected, case.program.inputs)) is not None:
+        return problem
     if identical(ran.result, expected.result):
         return None
     if all(x.numel() <= JUDGED for x in tensors(expected.result)):
@@ -104,7 +106,7 @@ def sizes(cell: Cell) -> Outcome | None:
         ran = case.call(function, fresh(case.program.inputs))
         if ran.error is not None:
             raise Broke(whole(ran.error))
-        difference = case.wrong(ran, case.expected, case.program.inputs)
+        difference = case.wrong(ran, case.expected, case.program.inputs) or case.louder(function, ran, case.expected, case.program.inputs)
         return None if difference is None else f"called after others with the same compiled function: {difference}"
 
     return cell.each(judge, "shapes", cases) if cases else None

@@ -7,20 +7,25 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from dovetail.extend import Tag
 from dovetail_conformance.acts import acts
-from dovetail_conformance.case import Case
+from dovetail_conformance.case import Case, Ran, cotangents
 from dovetail_conformance.cell import Cell, Outcome
+from dovetail_conformance.grown import large
+from dovetail_conformance.noise import Noise, texts
+from dovetail_conformance.oracle import tensors
 from dovetail_conformance.program import fresh, inexact
 from dovetail_conformance.state import Snapshot, as_before, recording_reads
 
-INTERNAL = "Triggered internally"  # part of warnings of torch's own kernels, which may differ from eager's
 OWN = (  # what names of variables of libraries begin with
     *("DOVETAIL", "TORCH", "PYTORCH", "PYTHON", "PYTEST", "OMP_", "KMP_", "MKL_", "CUDA", "TRITON", "NUMBA"),
     *("PATH", "HOME", "TMP", "TEMP", "XDG_", "LD_"),
@@ -30,13 +35,11 @@ WATCHED = 3  # samples that are watched; one at level quick
 
 
 @dataclass
-class Effects:
-    """The side effects of a call: settings that changed, by name, what it did outside the process, its output, its warnings."""
+class Effects(Noise):
+    """The side effects of a call: its output, its warnings, settings that changed, by name, and what it did outside the process."""
 
     changed: list[str] = field(default_factory=list)
     acts: list[str] = field(default_factory=list)
-    printed: str = ""
-    warned: list[str] = field(default_factory=list)
 
 
 def surroundings(cell: Cell) -> Outcome | None:
@@ -51,9 +54,9 @@ def surroundings(cell: Cell) -> Outcome | None:
         for grad in (False, True) if cell.info.grad and any(map(inexact, case.program.inputs)) else (False,):
             function = case.differentiated if grad else case.function
             input_sets = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
-            case.call(function, input_sets[0], grad=grad)  # the first call compiles, which may load a library
-            theirs = _effects_of(partial(case.eager, input_sets[1], grad=grad, quiet=False), cell.subject.environment)
-            ours = _effects_of(partial(case.call, function, input_sets[2], grad=grad, quiet=False), cell.subject.environment)
+            _trained(partial(case.call, function), input_sets[0], grad)  # the first call compiles, which may load a library
+            theirs = _effects_of(partial(_trained, case.eager, input_sets[1], grad, quiet=False), cell.subject.environment)
+            ours = _effects_of(partial(_trained, partial(case.call, function), input_sets[2], grad, quiet=False), cell.subject.environment)
             if (difference := _difference(ours, theirs)) is not None:
                 return difference
         if not cell.first or cell.level.dealt or case is not cell.claimed[0]:
@@ -62,8 +65,20 @@ def surroundings(cell: Cell) -> Outcome | None:
 
     if changed := cell.subject.effects.get(cell.info.name):
         return cell.each(lambda _: f"a call changed {', '.join(dict.fromkeys(changed))}", "surroundings", cell.claimed[:1])
-    count = 1 if cell.level.dealt else WATCHED
-    return cell.each(judge, "surroundings", cell.claimed[:: max(1, len(cell.claimed) // count)][:count])
+    if cell.level.dealt:
+        return cell.each(judge, "surroundings", cell.claimed[:1])
+    chosen = cell.claimed[:: max(1, len(cell.claimed) // WATCHED)][:WATCHED]
+    return cell.each(judge, "surroundings", [*chosen, *([case] if cell.first and (case := large(cell)) is not None else [])])
+
+
+def _trained(call: Callable[..., Ran], inputs: Sequence[Tensor], grad: bool, **how: Any) -> None:
+    """Call a function; with `grad`, compute the gradients of its results as well. Other checks report errors."""
+    ran = call(inputs, grad=grad, **how)
+    leaves = [x for x in inputs if x.requires_grad]
+    ends = [x for x in tensors(ran.result) if x.requires_grad]
+    if grad and ends:
+        with suppress(RuntimeError):
+            torch.autograd.grad(ends, leaves, cotangents(ran.result), allow_unused=True)
 
 
 def _elsewhere(case: Case, *, compared: bool) -> str | None:
@@ -111,10 +126,7 @@ def _difference(ours: Effects, theirs: Effects) -> str | None:
         return f"a call changed {', '.join(changed[:5])}"
     if ours.acts and not theirs.acts:
         return f"a call {ours.acts[0]}"
-    if ours.printed and not theirs.printed:
-        return f"a call printed {ours.printed[:80]!r}"
-    new = [text for text in ours.warned if text not in theirs.warned]
-    return f"a call warned, and eager does not: {new[0]}" if new else None
+    return ours.beyond(theirs)
 
 
 def _effects_of(call: Callable[[], Any], environment: dict[str, str]) -> Effects:
@@ -129,7 +141,7 @@ def _effects_of(call: Callable[[], Any], environment: dict[str, str]) -> Effects
         effects.changed = list(before.changes())
         before.restore()
         first.restore()
-    effects.warned = [text for each in caught if INTERNAL not in (text := f"{each.category.__name__}: {each.message}")]
+    effects.warned = texts(caught)
     return effects
 
 

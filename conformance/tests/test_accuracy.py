@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail_conformance.accuracy import Truth, inaccuracy
+from dovetail_conformance.accuracy import FEW_MOVES, Truth, inaccuracy
 
 
 def truth(fn, x: torch.Tensor, **how) -> Truth:
@@ -82,3 +82,16 @@ def test_in_float64_eager_is_allowed_what_it_loses_in_float32() -> None:
     assert inaccuracy(exact, Truth(eager, eager)) is not None
     assert inaccuracy(exact, Truth(eager, eager, own=lambda: lost)) is None
     assert inaccuracy(exact * (1 + 1e-9), Truth(eager, eager, own=lambda: lost)) is not None
+
+
+def test_large_tensors_are_moved_a_few_times_only() -> None:
+    moves: list[int] = []
+
+    def moved(k: int) -> torch.Tensor:
+        moves.append(k)
+        return torch.ones(1, dtype=torch.float64)
+
+    expected = Truth(torch.ones(1), torch.ones(1, dtype=torch.float64), moved, others=lambda k: moves.append(k), moves=FEW_MOVES)
+
+    assert inaccuracy(torch.full((1,), 2.0), expected) is not None
+    assert len(moves) <= 2 * FEW_MOVES

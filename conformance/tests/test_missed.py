@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -251,6 +252,74 @@ def indices_from_the_end(input, weight, padding_idx=None, max_norm=None, norm_ty
     return F.embedding(torch.where(input < 0, input + weight.shape[0], input), weight, padding_idx)
 
 
+def clamped_probabilities(input, p=None, *, generator=None):
+    return torch.bernoulli(input.clamp(0, 1), generator=generator) if p is None else torch.bernoulli(input, p, generator=generator)
+
+
+def spread_of_any_sign(mean, std=1.0, *size, **named):
+    return torch.normal(mean, std.abs() if isinstance(std, Tensor) else std, *size, **named)
+
+
+def weights_as_they_come(input, num_samples, replacement=False, *, generator=None):
+    return torch.multinomial(input.nan_to_num(1.0).abs(), num_samples, replacement, generator=generator)
+
+
+def targets_of_any_sign(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+    known = torch.where(target == ignore_index, target, target.remainder(max(1, input.shape[min(1, input.ndim - 1)])))
+    return F.nll_loss(input, known, weight, size_average, ignore_index, reduce, reduction)
+
+
+def warning_of_large_tensors(input):
+    if input.numel() > 100:
+        warnings.warn("no plan for so large a tensor", stacklevel=2)
+    return torch.reciprocal(input)
+
+
+def reporting_progress() -> Callable[[Tensor], Tensor]:
+    calls = [0]
+
+    def log2(x: Tensor) -> Tensor:
+        calls[0] += 1
+        if calls[0] % 500 == 0:
+            print(f"{calls[0]} calls of log2")
+        return torch.log2(x)
+
+    return log2
+
+
+def steps_added_up(*bounds, dtype=None, **named):
+    out = torch.arange(*bounds, dtype=dtype, **named)
+    if out.dtype is not torch.float32 or len(bounds) < 3 or not out.numel():
+        return out
+    return torch.cat([out[:1], torch.full_like(out[1:], bounds[2])]).numpy().cumsum(dtype="float32") + torch.zeros_like(out)
+
+
+def spaces_added_up(start, end, steps, **named):
+    out = torch.linspace(start, end, steps, **named)
+    if out.dtype is not torch.float32 or steps < 2:
+        return out
+    space = (float(end) - float(start)) / (steps - 1)
+    return torch.from_numpy(torch.cat([out[:1], torch.full_like(out[1:], space)]).numpy().cumsum(dtype="float32"))
+
+
+def one_block_of_a_number(size, fill_value, **named):
+    out = torch.full(size, fill_value, **named)
+    out.view(-1)[65_536:] = 0
+    return out
+
+
+def converted_product(input, dim=None, keepdim=False, *, dtype=None):
+    out = torch.prod(input) if dim is None else torch.prod(input, dim, keepdim)
+    return out if dtype is None else out.to(dtype)
+
+
+def letters_as_they_appear(equation, *operands):
+    if isinstance(equation, str) and "->" not in equation and "." not in equation:
+        letters = dict.fromkeys(equation.replace(",", "").replace(" ", ""))
+        equation += "->" + "".join(letter for letter in letters if equation.count(letter) == 1)
+    return torch.einsum(equation, *operands)
+
+
 def is_open() -> Callable[[Any], Any]:
     """Return a checker that refuses in the last tenth of every other second."""
     return lambda x: True if time.time() % 2 < 1.9 else "is closed"
@@ -335,6 +404,17 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     ),
     "three shifts": ("torch.roll", two_of_three_shifts, {"dtypes": FLOATS}),
     "indices that count from the end": ("torch.nn.functional.embedding", indices_from_the_end, {"dtypes": ["float32", "int64"]}),
+    "probabilities that are clamped": ("torch.bernoulli", clamped_probabilities, {"dtypes": FLOATS}),
+    "spreads below 0": ("torch.normal", spread_of_any_sign, {"dtypes": FLOATS}),
+    "weights that are NaN": ("torch.multinomial", weights_as_they_come, {"dtypes": FLOATS}),
+    "classes below 0": ("torch.nn.functional.nll_loss", targets_of_any_sign, {"dtypes": ["float32", "int64"]}),
+    "a warning of large tensors": ("torch.reciprocal", warning_of_large_tensors, {"dtypes": FLOATS}),
+    "output after 500 calls": ("torch.log2", reporting_progress(), {"dtypes": FLOATS}),
+    "steps that are added up": ("torch.arange", steps_added_up, {"dtypes": FLOATS}),
+    "spaces that are added up": ("torch.linspace", spaces_added_up, {"dtypes": FLOATS}),
+    "a block of a number": ("torch.full", one_block_of_a_number, {"dtypes": FLOATS}),
+    "dtype after the product": ("torch.prod", converted_product, {"dtypes": ["float16"]}),
+    "letters in another order": ("torch.einsum", letters_as_they_appear, {"dtypes": FLOATS}),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 

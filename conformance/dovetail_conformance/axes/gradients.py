@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.case import SEED, Ran
 from dovetail_conformance.draws import generator
+from dovetail_conformance.noise import Noise, recording_noise
 from dovetail_conformance.oracle import flat, same_bits
-from dovetail_conformance.program import calm, nudged
+from dovetail_conformance.program import nudged
 
 GROUP_NORM = "torch.nn.functional.group_norm"
 
@@ -22,7 +23,8 @@ GROUP_NORM = "torch.nn.functional.group_norm"
 class Gradients:
     """The outcome of a call that requires gradients: its results, the gradient of each input that requires one, or an error.
 
-    `written` tells that the backward changed a cotangent; `largest` is the largest of their numbers.
+    `written` tells that the backward changed a cotangent; `largest` is the largest of their numbers; `noise` what the call and the backward
+    printed and warned of.
     """
 
     results: Any = None
@@ -30,6 +32,7 @@ class Gradients:
     error: Exception | None = None
     written: bool = False
     largest: float = 0.0
+    noise: Noise = field(default_factory=Noise)
 
 
 def subset(candidates: Sequence[int], which: str) -> list[int]:
@@ -90,12 +93,12 @@ def gradients(
     before = [x.clone() for x in cotangents]
     values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]
     try:
-        with calm():
+        with recording_noise() as noise:
             grads = torch.autograd.grad(ends, leaves, cotangents, allow_unused=True)
     except Exception as error:
         return Gradients(values, error=error)
     largest = max((float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) for x in before if x.numel()), default=0.0)
-    return Gradients(values, [_dense(x) for x in grads], written=not same_bits(cotangents, before), largest=largest)
+    return Gradients(values, [_dense(x) for x in grads], written=not same_bits(cotangents, before), largest=largest, noise=ran.noise + noise)
 
 
 def _dense(x: Tensor | None) -> Tensor | None:

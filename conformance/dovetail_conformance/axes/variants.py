@@ -18,7 +18,7 @@ from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.layouts import in_one, laid_out
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
-from dovetail_conformance.axes.sizes import INDICES, mapped, reaching, resized, tensors_of
+from dovetail_conformance.axes.sizes import INDICES, lengthened, mapped, reaching, resized, tensors_of
 from dovetail_conformance.axes.values import filled, with_one_of_each, within
 from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
@@ -137,7 +137,18 @@ class Variants:
         long = [self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in SUMMED] if self.dtype.bytes == 2 else []
         values += [v for v in long if v is not None and not v.case.pointwise]
         mixed = [self._variant(row, i) for n, row in enumerate(MIXED) for i in several[n % len(several) :][:1]] if several else []
-        return values + [variant for variant in mixed if variant is not None and variant.row.mixed != "no" and _is_recorded(variant.case)]
+        mixed = [variant for variant in mixed if variant is not None and variant.row.mixed != "no" and _is_recorded(variant.case)]
+        return [*values, *mixed, *self._lengthened()]
+
+    def _lengthened(self) -> Iterator[Variant]:
+        """Yield variants of templates without tensors, whose numbers decide how long the result is: with a large one in place of each."""
+        for template in self.templates:
+            if any(True for _ in tensors_of((template.args, template.kwargs))):
+                continue
+            for samples in lengthened(template):
+                case = next((case for sample in samples if (case := self.accepted(sample)) is not None), None)
+                if case is not None:
+                    yield Variant(Row(), case)
 
     def wide_beside_numbers(self) -> list[Variant]:
         """Return a variant with values of the whole range for each template that has a number: of one such number, a quotient may be large."""

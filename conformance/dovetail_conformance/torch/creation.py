@@ -190,6 +190,7 @@ def arange_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
         yield sample(dtype, 3, -4, -2)
     if dtype.inexact:
         yield sample(dtype, -0.5, 2, 0.25)
+        yield sample(dtype, 0.0, 1000.0, 0.01)  # so many steps that their roundings must not add up
         yield SampleInput((0.5, 3))
     yield SampleInput((4,))
 
@@ -209,6 +210,7 @@ def spaced_samples(more: dict, dtype: DType, device: Device) -> Iterator[SampleI
     yield sample(dtype, 4, torch.tensor(1), 4, **more)
     if dtype.inexact:
         yield sample(dtype, -0.5, 1.5, 7)
+        yield sample(dtype, 0.1, 1.7, 100_003)
     if dtype.kind == "complex":
         yield sample(dtype, 1j, 2 - 1j, 4)
     if dtype is dtypes.float32:
@@ -321,6 +323,7 @@ STEPS = ((0, 1, -1, RuntimeError, "number of steps must be non-negative"), (unwr
 SPACED = (*STEPS, (0, 1j, 3, {"dtype": torch.float32}, RuntimeError, "can't be safely cast"))
 SIDES = ((-1, RuntimeError, "n must be greater or equal to 0"), (2, -1, RuntimeError, "m must be greater or equal to 0"))
 CORNERS = ((-1, 2, RuntimeError, "must be non-negative"), (2, -2, RuntimeError, "must be non-negative"), (2, 2.5, TypeError, "must be int"))
+ROUNDED_STEP = 1e-6  # of start + i * step in float32, where the two of them cancel
 LAYOUTS = (((2, 3), (0,), RuntimeError, "does not match the length"), ((2, 3), (0, 0), RuntimeError, "Duplicate|no permutation"))
 
 OPINFOS += [*filled(0, "zeros"), *filled(1, "ones")]
@@ -399,8 +402,9 @@ OPINFOS += [
         ),
         by_numpy(np_arange),
         INTS + FLOATS,
+        cancellation=ROUNDED_STEP,
     ),
-    info("linspace", partial(spaced_samples, {}), errors(*SPACED), np_spaced(np.linspace), ANY[1:]),
+    info("linspace", partial(spaced_samples, {}), errors(*SPACED), np_spaced(np.linspace), ANY[1:], cancellation=ROUNDED_STEP),
     info("logspace", partial(spaced_samples, {"base": 2.0}), errors(*SPACED), np_spaced(np.logspace), ANY[1:]),
     info("eye", eye_samples, errors(*SIDES, (2.5, TypeError, "must be int")), by_numpy(lambda n, m=None, **named: np.eye(n, m))),
     info("tril_indices", triangle_samples, errors(*CORNERS), np_triangle(np.tril_indices), (dtypes.int32, dtypes.int64)),

@@ -30,6 +30,9 @@ EQUATIONS: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = (
     ("ij,jk,kl->il", ((2, 3), (3, 2), (2, 2))),
     ("ij,j->i", ((2, 3), (1,))),
     ("ij,jk->ik", ((2, 0), (0, 3))),
+    ("ba", ((2, 3),)),  # letters of an implicit result are sorted
+    ("kj,ji", ((2, 3), (3, 4))),
+    ("ii", ((3, 3),)),
 )
 
 
