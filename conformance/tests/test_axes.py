@@ -183,3 +183,17 @@ def test_what_memory_held_is_compared_in_no_environment(operation: str, state: s
     report = check("torch", operations=[operation], checks=["surroundings"], devices=["cpu"], dtypes=["float32"], level="core")
 
     assert [row.state for row in report if row.operation == operation] == [state]
+
+
+def test_operations_without_tensors_have_long_results() -> None:
+    def one_block(size, fill_value, **named):
+        out = torch.full(size, fill_value, **named)
+        out.view(-1)[65_536:] = 0
+        return out
+
+    ex = OperatorExecutor("block", dtypes=["float32"])
+    ex.implements("torch.full", one_block)
+
+    report = check(ex, operations=["torch.full"], devices=["cpu"], level="core", checks=["variants"])
+
+    assert [row.message for row in report.failures if "70001" in row.message], report.counts

@@ -264,11 +264,6 @@ def weights_as_they_come(input, num_samples, replacement=False, *, generator=Non
     return torch.multinomial(input.nan_to_num(1.0).abs(), num_samples, replacement, generator=generator)
 
 
-def targets_of_any_sign(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
-    known = torch.where(target == ignore_index, target, target.remainder(max(1, input.shape[min(1, input.ndim - 1)])))
-    return F.nll_loss(input, known, weight, size_average, ignore_index, reduce, reduction)
-
-
 def warning_of_large_tensors(input):
     if input.numel() > 100:
         warnings.warn("no plan for so large a tensor", stacklevel=2)
@@ -292,20 +287,6 @@ def steps_added_up(*bounds, dtype=None, **named):
     if out.dtype is not torch.float32 or len(bounds) < 3 or not out.numel():
         return out
     return torch.cat([out[:1], torch.full_like(out[1:], bounds[2])]).numpy().cumsum(dtype="float32") + torch.zeros_like(out)
-
-
-def spaces_added_up(start, end, steps, **named):
-    out = torch.linspace(start, end, steps, **named)
-    if out.dtype is not torch.float32 or steps < 2:
-        return out
-    space = (float(end) - float(start)) / (steps - 1)
-    return torch.from_numpy(torch.cat([out[:1], torch.full_like(out[1:], space)]).numpy().cumsum(dtype="float32"))
-
-
-def one_block_of_a_number(size, fill_value, **named):
-    out = torch.full(size, fill_value, **named)
-    out.view(-1)[65_536:] = 0
-    return out
 
 
 def converted_product(input, dim=None, keepdim=False, *, dtype=None):
@@ -407,12 +388,9 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "probabilities that are clamped": ("torch.bernoulli", clamped_probabilities, {"dtypes": FLOATS}),
     "spreads below 0": ("torch.normal", spread_of_any_sign, {"dtypes": FLOATS}),
     "weights that are NaN": ("torch.multinomial", weights_as_they_come, {"dtypes": FLOATS}),
-    "classes below 0": ("torch.nn.functional.nll_loss", targets_of_any_sign, {"dtypes": ["float32", "int64"]}),
     "a warning of large tensors": ("torch.reciprocal", warning_of_large_tensors, {"dtypes": FLOATS}),
     "output after 500 calls": ("torch.log2", reporting_progress(), {"dtypes": FLOATS}),
     "steps that are added up": ("torch.arange", steps_added_up, {"dtypes": FLOATS}),
-    "spaces that are added up": ("torch.linspace", spaces_added_up, {"dtypes": FLOATS}),
-    "a block of a number": ("torch.full", one_block_of_a_number, {"dtypes": FLOATS}),
     "dtype after the product": ("torch.prod", converted_product, {"dtypes": ["float16"]}),
     "letters in another order": ("torch.einsum", letters_as_they_appear, {"dtypes": FLOATS}),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
