@@ -81,6 +81,7 @@ TRAINING = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("program", "arguments"), [*FORWARD.values(), *TRAINING.values()], ids=[*FORWARD, *[f"training {name}" for name in TRAINING]]
 )

@@ -51,6 +51,7 @@ def test_a_prim_has_one_opinfo() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("info", "dtype"), CASES)
 def test_meta_and_implementation_agree(info: OpInfo, dtype: dtypes.DType) -> None:
     run = PRIMS[info.symbol]
@@ -69,6 +70,7 @@ def test_meta_and_implementation_agree(info: OpInfo, dtype: dtypes.DType) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("info", "dtype"), WITH_REFERENCE)
 def test_values_are_those_of_the_reference(info: OpInfo, dtype: dtypes.DType) -> None:
     rtol = max(TOLERANCE.get(dtype, 0), info.tolerance)

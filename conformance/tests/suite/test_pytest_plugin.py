@@ -33,7 +33,7 @@ def test_an_installed_executor_by_its_name(run) -> None:
 
 
 def test_failures_name_operation_and_check_and_bring_a_script(run) -> None:
-    where = 'level="quick", operations=["functional.gelu"], dtypes=["float32"], devices=["cpu"]'
+    where = 'level="quick", operations=["torch.nn.functional.gelu"], dtypes=["float32"], devices=["cpu"]'
 
     done = run(f'test_it = suite("dovetail_conformance.broken:ignores_an_argument", {where})\n')
 
