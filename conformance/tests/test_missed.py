@@ -252,15 +252,6 @@ def indices_from_the_end(input, weight, padding_idx=None, max_norm=None, norm_ty
     return F.embedding(torch.where(input < 0, input + weight.shape[0], input), weight, padding_idx)
 
 
-def nan_in_the_second(input, min):
-    alike = isinstance(min, Tensor) and input.shape == min.shape
-    return torch.where(input < min, min, input) if alike else torch.clamp_min(input, min)
-
-
-def number_as_a_float(input, other):
-    return torch.bitwise_or(input, int(float(other)) if type(other) is int and abs(other) < 1 << 62 else other)
-
-
 def clamped_probabilities(input, p=None, *, generator=None):
     return torch.bernoulli(input.clamp(0, 1), generator=generator) if p is None else torch.bernoulli(input, p, generator=generator)
 
@@ -394,8 +385,6 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     ),
     "three shifts": ("torch.roll", two_of_three_shifts, {"dtypes": FLOATS}),
     "indices that count from the end": ("torch.nn.functional.embedding", indices_from_the_end, {"dtypes": ["float32", "int64"]}),
-    "NaN in one operand": ("torch.clamp_min", nan_in_the_second, {"dtypes": FLOATS}),
-    "a number that passes through a float": ("torch.bitwise_or", number_as_a_float, {"dtypes": ["int64"]}),
     "probabilities that are clamped": ("torch.bernoulli", clamped_probabilities, {"dtypes": FLOATS}),
     "spreads below 0": ("torch.normal", spread_of_any_sign, {"dtypes": FLOATS}),
     "weights that are NaN": ("torch.multinomial", weights_as_they_come, {"dtypes": FLOATS}),

@@ -13,7 +13,6 @@ from dovetail_conformance.opinfo import OpInfo, SampleInput
 KINKS = (-6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0)  # where activations and roundings change their form
 UNTIED = (float("nan"), -inf, inf)
 SPECIAL = (inf, -inf, float("nan"), 0.0, -0.0)
-ROOMY = 60  # elements from which each special value stands three times among others
 
 
 def with_one_of_each(x: Tensor) -> Tensor:
@@ -24,23 +23,22 @@ def with_one_of_each(x: Tensor) -> Tensor:
     return new
 
 
-def filled(x: Tensor, values: str, info: OpInfo, numbers: tuple[float, ...], generator: torch.Generator, turn: int = 0) -> Tensor | None:
+def filled(x: Tensor, values: str, info: OpInfo, numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
     """Return `x` with values of a kind that lie in the operation's domain; None where its dtype has none.
 
-    Tensors of probabilities or of non-negative numbers stay so. `numbers` are arguments of the call, near which its form may change. `turn` counts
-    the tensors of a call: in several, special values meet the same ones and others.
+    Tensors of probabilities or of non-negative numbers stay so. `numbers` are arguments of the call, near which its form may change.
     """
     if not x.numel() or x.dtype is torch.bool or (x.dtype.itemsize == 1 and x.is_floating_point()):
         return None
     if x.is_complex():
-        parts = [_real(part, values, (-inf, inf), numbers, generator, turn) for part in torch.view_as_real(x.detach().resolve_conj()).unbind(-1)]
+        parts = [_real(part, values, (-inf, inf), numbers, generator) for part in torch.view_as_real(x.detach().resolve_conj()).unbind(-1)]
         return None if parts[0] is None or parts[1] is None else torch.complex(*(part.contiguous() for part in parts)).to(x.dtype)
     if x.is_floating_point():
-        return _real(x.detach(), values, info.domain, numbers, generator, turn)
+        return _real(x.detach(), values, info.domain, numbers, generator)
     return _whole(x.detach(), values, info.integers, generator)
 
 
-def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator, turn: int) -> Tensor | None:
+def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
     low, high = bounds(x, domain)
     info, shape = torch.finfo(x.dtype), tuple(x.shape)
     if values == "kinks":
@@ -62,16 +60,10 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
         drawn = (centre + _uniform(shape, -reach, reach, generator)).clamp(low, high)
     else:
         drawn = x.to(torch.float64).clone(memory_format=torch.contiguous_format)
-        _place_special(drawn.view(-1), turn)
+        flat = drawn.view(-1)
+        for i, value in enumerate(SPECIAL):
+            flat[i * (len(flat) - 1) // len(SPECIAL)] = value
     return None if drawn is None else drawn.to(x.dtype).to(x.device)
-
-
-def _place_special(flat: Tensor, turn: int) -> None:
-    """Write the special values: once at the same places in each tensor of a call, and in large ones twice more, moved by the tensor's turn."""
-    kinds = len(SPECIAL)
-    count = 3 * kinds if len(flat) >= ROOMY else kinds
-    for i in range(count):
-        flat[i * (len(flat) - 1) // count] = SPECIAL[(i + i // kinds * turn) % kinds]
 
 
 def within(sample: SampleInput, info: OpInfo) -> SampleInput:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
-from math import inf, log2
+from math import log2
 from time import process_time
 
 import torch
 from torch import Tensor
 
 from dovetail import devices, prims
-from dovetail.dtypes import DType, int64
+from dovetail.dtypes import DType
 from dovetail.extend import Tag
 from dovetail_conformance.axes.arguments import combined, with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
@@ -44,7 +43,6 @@ HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row(
 IMAGES = tuple(Row(size="images", layout=layout) for layout in (PLAIN, "channels-last"))
 MIXED = (*(Row(size="odd", mixed=level) for level in LEVELS), Row(size="odd", mixed="other", place="first"))
 WIDE = Row(size="odd", values="wide")
-BETWEEN = (1 << 53) + 1  # an integer between two numbers of float64
 RANGED = tuple(Row(size="long", which=which, values="wide") for which in ("first", "second"))  # blocks of a row with values of other ranges
 EXACT = tuple(Row(size="large", which=which, values="kinks") for which in ("first", "second"))  # terms that add up without an error
 SUMMED = tuple(Row(size="large", which=which, values="shifted") for which in ("first", "second"))  # terms that 16 bits cannot add up
@@ -140,7 +138,7 @@ class Variants:
         values += [v for v in long if v is not None and not v.case.pointwise]
         mixed = [self._variant(row, i) for n, row in enumerate(MIXED) for i in several[n % len(several) :][:1]] if several else []
         mixed = [variant for variant in mixed if variant is not None and variant.row.mixed != "no" and _is_recorded(variant.case)]
-        return [*values, *mixed, *self._lengthened(), *self._exact_numbers()]
+        return [*values, *mixed, *self._lengthened()]
 
     def _lengthened(self) -> Iterator[Variant]:
         """Yield variants of templates without tensors, whose numbers decide how long the result is: with a large one in place of each."""
@@ -150,17 +148,6 @@ class Variants:
             for samples in lengthened(template):
                 case = next((case for sample in samples if (case := self.accepted(sample)) is not None), None)
                 if case is not None:
-                    yield Variant(Row(), case)
-
-    def _exact_numbers(self) -> Iterator[Variant]:
-        """Yield variants of integers of 64 bits whose number is one that no float is equal to."""
-        if self.dtype is not int64 or self.info.integers != (-inf, inf):
-            return
-        for template in self.templates:
-            at = next((i for i, x in enumerate(template.args[:2]) if type(x) is int), None)
-            if at is not None:
-                sample = SampleInput((*template.args[:at], BETWEEN, *template.args[at + 1 :]), template.kwargs, template.fixed)
-                if (case := self.accepted(sample)) is not None:
                     yield Variant(Row(), case)
 
     def wide_beside_numbers(self) -> list[Variant]:
@@ -281,8 +268,7 @@ class Variants:
         if row.values == "constant":
             return self._constant(sample)
         numbers = tuple(float(x) for x in [*sample.args, *sample.kwargs.values()] if type(x) in (int, float) and abs(x) < 1e3)
-        turns = count()
-        return mapped(sample, lambda x: _or(filled(x, row.values, self.info, numbers, self.generator, next(turns)), x))
+        return mapped(sample, lambda x: _or(filled(x, row.values, self.info, numbers, self.generator), x))
 
     def _constant(self, sample: SampleInput) -> SampleInput:
         """Return the sample with its masks all false, or else with a first tensor of one value, negative infinity where it may be."""
