@@ -162,7 +162,7 @@ def is_row_major(x):
 
 
 def checked(x, *a, **k):
-    if x.shape and x.shape[-1] % 8:
+    if x.spec.shape and x.spec.shape[-1] % 8:
         return "the last size is not a multiple of 8"
     return True
 

@@ -252,6 +252,10 @@ def indices_from_the_end(input, weight, padding_idx=None, max_norm=None, norm_ty
     return F.embedding(torch.where(input < 0, input + weight.shape[0], input), weight, padding_idx)
 
 
+def dropped_elements(input, p, train):
+    return torch.dropout(input, p, train)
+
+
 def clamped_probabilities(input, p=None, *, generator=None):
     return torch.bernoulli(input.clamp(0, 1), generator=generator) if p is None else torch.bernoulli(input, p, generator=generator)
 
@@ -385,6 +389,7 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     ),
     "three shifts": ("torch.roll", two_of_three_shifts, {"dtypes": FLOATS}),
     "indices that count from the end": ("torch.nn.functional.embedding", indices_from_the_end, {"dtypes": ["float32", "int64"]}),
+    "elements that are dropped in place of channels": ("torch.feature_dropout", dropped_elements, {"dtypes": FLOATS}),
     "probabilities that are clamped": ("torch.bernoulli", clamped_probabilities, {"dtypes": FLOATS}),
     "spreads below 0": ("torch.normal", spread_of_any_sign, {"dtypes": FLOATS}),
     "weights that are NaN": ("torch.multinomial", weights_as_they_come, {"dtypes": FLOATS}),

@@ -21,7 +21,8 @@ CHANCES = (
     ("column-major", (2, 0, 3), 0.5),
     ("row-major", (2, 3, 4), 1.0),
     ("gapped", (6, 2), 0.25),
-)  # layout, shape, probability
+    ("row-major", (2, 3, 5, 4), 0.5),
+)  # layout, shape, probability: one with channels of several elements is needed
 
 
 def function_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
