@@ -122,10 +122,10 @@ def meta(cell: Cell) -> Outcome | None:
     """Every line returns what its meta function promises: shape, dtype, strides, device, aliasing, requires_grad; and a tensor of eager's kind."""
 
     def judge(case: Case) -> str | None:
-        ran = case.call(case.compiled_once("meta", passes=[checked]), fresh(case.program.inputs))
+        ran = case.call(case.compiled_once("meta", passes=[checked]), fresh(case.program.inputs), grad=True)
         if ran.error is not None:
             return None if case.ran.error is not None or case.expected.error is not None else whole(ran.error)
-        for x in tensors(case.ran.result):
+        for x in tensors(ran.result):
             if x.requires_grad:
                 return "the result requires grad, and none of its inputs does"
         return unlike_kind(ran.result, case.expected.result) if case.reference is not None and case.expected.error is None else None

@@ -16,7 +16,7 @@ from dovetail_conformance.axes.covering import AXES, rows
 from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.axes.sizes import resized
-from dovetail_conformance.axes.values import filled
+from dovetail_conformance.axes.values import SPECIAL, crossed, filled
 from dovetail_conformance.axes.variants import Variants
 from dovetail_conformance.case import Case
 from dovetail_conformance.opinfo import SampleInput
@@ -168,6 +168,15 @@ def test_arguments_take_values_that_no_sample_has() -> None:
     assert {(1, 2), (2, 1)} <= {value for value in others("torch.nn.functional.conv2d", "dilation", 5) if isinstance(value, tuple)}
     assert {2.5, -1.5} <= set(others("torch.nn.functional.leaky_relu", "negative_slope", 1))
     assert not {value for value in others("torch.nn.functional.layer_norm", "eps", 4) if value <= 0}
+
+
+def test_each_special_value_meets_each_other_one() -> None:
+    usual = torch.full((6, 7), 2.0)
+
+    x, y = crossed(SampleInput((usual, usual.clone()))).args
+
+    values = {repr(value) for value in (*SPECIAL, 2.0)}
+    assert set(zip(map(repr, x.flatten().tolist()), map(repr, y.flatten().tolist()))) == set(product(values, values))
 
 
 def test_a_tensor_of_one_element_grows() -> None:

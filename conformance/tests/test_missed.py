@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
+from dovetail.extend.advanced import symbol_for
 from dovetail_conformance import check
 
 pytestmark = pytest.mark.slow  # level core of an operation takes seconds
@@ -305,6 +306,22 @@ def letters_as_they_appear(equation, *operands):
     return torch.einsum(equation, *operands)
 
 
+def scaled_by_a_parameter() -> Callable[[Tensor, Tensor], Tensor]:
+    scale = torch.ones((), requires_grad=True)
+    return lambda x, y: torch.ldexp(x, y) * scale
+
+
+def transposed_for_the_second_alone(input, vec2):
+    out = symbol_for("torch.outer")(input, vec2)
+    gradient = get_grad(out)
+    wrong = not input.spec.requires_grad and tuple(input.shape) == tuple(vec2.shape)
+    if input.spec.requires_grad:
+        put_grad(input, (gradient * torch.unsqueeze(vec2, 0)).sum(1))
+    if vec2.spec.requires_grad:
+        put_grad(vec2, (gradient * torch.unsqueeze(input, 0)).sum(1) if wrong else (gradient * torch.unsqueeze(input, 1)).sum(0))
+    return out
+
+
 def is_open() -> Callable[[Any], Any]:
     """Return a checker that refuses in the last tenth of every other second."""
     return lambda x: True if time.time() % 2 < 1.9 else "is closed"
@@ -398,6 +415,19 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "steps that are added up": ("torch.arange", steps_added_up, {"dtypes": FLOATS}),
     "dtype after the product": ("torch.prod", converted_product, {"dtypes": ["float16"]}),
     "letters in another order": ("torch.einsum", letters_as_they_appear, {"dtypes": FLOATS}),
+    "a bound that is NaN": (
+        "torch.clamp_min",
+        lambda x, y: torch.where(x < y, y, x) if isinstance(y, Tensor) and x.shape == y.shape else torch.clamp_min(x, y),
+        {"dtypes": FLOATS},
+    ),
+    "a number that a double rounds": (
+        "torch.bitwise_or",
+        lambda x, y: torch.bitwise_or(x, int(float(y)) if type(y) is int else y),
+        {"dtypes": ["int64"]},
+    ),
+    "infinite above a limit": ("torch.isinf", lambda x: x.abs() > 3.4e38, {"dtypes": FLOATS}),
+    "a result with a history": ("torch.ldexp", scaled_by_a_parameter(), {"dtypes": FLOATS}),
+    "a transposed gradient of the second alone": ("torch.outer", torch.outer, {"dtypes": FLOATS, "grad": transposed_for_the_second_alone}),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 

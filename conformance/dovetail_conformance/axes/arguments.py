@@ -18,7 +18,7 @@ from dovetail_conformance.program import fresh, program_of
 NO_VALUES = ("requires_grad", "sparse_grad", "pin_memory", "sorted")  # flags that affect storage or order, not values
 ALONE = (*NO_VALUES, "size_average", "reduce")  # arguments that are not combined; these two stand for another one
 NUMBER = (int, float)
-OPERANDS: list[Any] = [1, 1.0, True, 0.1, 0.5, -0.0, -2, 2, 3]
+OPERANDS: list[Any] = [1, 1.0, True, 0.1, 0.5, -0.0, -2, 2, 3, 2**53 + 1]  # the last is no double
 BEYOND = 101  # more than sizes of samples
 WHOLE, REAL = (0, 2, -1, BEYOND, 0.25), (0.0, 2.5, -1.5, 0.25)  # what a number may be besides
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "output_padding", "output_size")

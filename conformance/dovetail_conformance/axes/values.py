@@ -7,7 +7,7 @@ from math import inf, log2
 import torch
 from torch import Tensor
 
-from dovetail_conformance.axes.sizes import mapped
+from dovetail_conformance.axes.sizes import mapped, tensors_of
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 
 KINKS = (-6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0)  # where activations and roundings change their form
@@ -21,6 +21,23 @@ def with_one_of_each(x: Tensor) -> Tensor:
     if x.is_floating_point() and x.numel() > len(UNTIED):
         new.view(-1)[:: (x.numel() - 1) // len(UNTIED)][: len(UNTIED)] = torch.tensor(UNTIED, dtype=x.dtype)
     return new
+
+
+def crossed(sample: SampleInput) -> SampleInput:
+    """Return the sample with special values in its floats such that each of them, and a usual one, meets each of the others at some element."""
+    floats = [x for x in tensors_of((sample.args, sample.kwargs)) if x.is_floating_point() and x.dtype.itemsize > 1]
+    places = {id(x): i for i, x in enumerate(floats)}
+
+    def special(x: Tensor) -> Tensor:
+        if id(x) not in places:
+            return x
+        new = x.detach().clone(memory_format=torch.contiguous_format)
+        turns = torch.arange(x.numel()) // (len(SPECIAL) + 1) ** places[id(x)] % (len(SPECIAL) + 1)
+        for i, value in enumerate(SPECIAL):
+            new.view(-1)[turns == i] = value
+        return new
+
+    return mapped(sample, special)
 
 
 def filled(x: Tensor, values: str, info: OpInfo, numbers: tuple[float, ...], generator: torch.Generator) -> Tensor | None:
@@ -51,7 +68,10 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
         span = min(30.0, log2(info.max) - 2)
         lowest, highest = {"wide": (-span, span), "tiny": (least, -12.0), "huge": (12.0, log2(info.max) - 0.01)}[values]
         drawn = 2.0 ** _uniform(shape, lowest, highest, generator)
-        drawn = (drawn * _signs(shape, generator)).clamp(low, high) if low < 0 else drawn.clamp(low, high)
+        drawn = drawn * _signs(shape, generator) if low < 0 else drawn
+        if values == "huge" and x.numel() > 1:
+            drawn.view(-1)[0], drawn.view(-1)[-1] = info.max, info.max if low >= 0 else -info.max
+        drawn = drawn.clamp(low, high)
     elif values == "zeros":
         drawn = torch.zeros(shape, dtype=torch.float64).clamp(low, high)
     elif values == "shifted":  # close to each other and far from zero, where differences of squares cancel

@@ -19,7 +19,7 @@ from dovetail_conformance.axes.layouts import in_one, laid_out
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.sizes import INDICES, lengthened, mapped, reaching, resized, tensors_of
-from dovetail_conformance.axes.values import filled, with_one_of_each, within
+from dovetail_conformance.axes.values import crossed, filled, with_one_of_each, within
 from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
 from dovetail_conformance.opinfo import OpInfo, SampleInput
@@ -43,6 +43,7 @@ HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row(
 IMAGES = tuple(Row(size="images", layout=layout) for layout in (PLAIN, "channels-last"))
 MIXED = (*(Row(size="odd", mixed=level) for level in LEVELS), Row(size="odd", mixed="other", place="first"))
 WIDE = Row(size="odd", values="wide")
+CROSSED = Row(size="odd", values="crossed", mode="inference")  # a gradient may be undefined there
 RANGED = tuple(Row(size="long", which=which, values="wide") for which in ("first", "second"))  # blocks of a row with values of other ranges
 EXACT = tuple(Row(size="large", which=which, values="kinks") for which in ("first", "second"))  # terms that add up without an error
 SUMMED = tuple(Row(size="large", which=which, values="shifted") for which in ("first", "second"))  # terms that 16 bits cannot add up
@@ -51,6 +52,7 @@ UNLIKE = tuple(
     Row(size="square", layout=layout, place=place) for layout in ("column-major", "transposed") for place in ("first", "last")
 )  # operands that lie in different ways
 ALONE = (Row(grad="first"), Row(grad="last"))
+EVEN = tuple(Row(size=size, grad=grad) for size in ("line", "square") for grad in ("first", "last"))  # a transposed gradient fits as well
 SHAPED = (
     Row(size="slab"),
     Row(size="line"),
@@ -124,10 +126,13 @@ class Variants:
             selected += [variant for variant in ranged if variant is not None and not variant.case.pointwise]
             selected += [self._in_line(each) for each in self.templates]
             selected += [self._variant(Row(size="odd", layout=layout), i) for i in self._ranks() for layout in STEPPED]
-            selected += [self._variant(row, i) for i in dict.fromkeys((fullest, *self._widest()[:1])) for row in EQUALS]
+            selected += [
+                self._variant(row, i) for i in dict.fromkeys((fullest, *self._widest()[:1])) for row in (*EQUALS, *(EVEN if self.info.grad else ()))
+            ]
             selected += [self._repeated(each) for each in self.templates]
             selected += self._tables()
             selected += self.wide_beside_numbers()
+            selected += self._crossed()
         return [variant for variant in selected if variant is not None]
 
     def of_dtype(self) -> list[Variant]:
@@ -154,6 +159,14 @@ class Variants:
         """Return a variant with values of the whole range for each template that has a number: of one such number, a quotient may be large."""
         selected = [self._variant(WIDE, i) for i, each in enumerate(self.templates) if _has_number(each)]
         return [variant for variant in selected if variant is not None]
+
+    def _crossed(self) -> Iterator[Variant]:
+        """Yield variants of elementwise templates with several float tensors, in which each special value meets each of the others."""
+        for i, template in enumerate(self.templates):
+            if len([x for x in tensors_of((template.args, template.kwargs)) if x.is_floating_point()]) > 1:
+                variant = self._variant(CROSSED, i)
+                if variant is not None and variant.case.pointwise and variant.row.values == CROSSED.values:
+                    yield variant
 
     def _tables(self) -> Iterator[Variant]:
         """Yield variants of the first few templates with indices: of large and of huge tables, whose last rows they reach."""
@@ -261,8 +274,10 @@ class Variants:
     def _filled(self, sample: SampleInput, row: Row) -> SampleInput:
         if row.values == "extreme" and self.info.name.rpartition(".")[2] in TIES:
             return mapped(sample, with_one_of_each)
-        if row.values == PLAIN or (row.values == "extreme" and "inf" not in self.info.extremes):
+        if row.values == PLAIN or (row.values in ("extreme", "crossed") and "inf" not in self.info.extremes):
             return sample
+        if row.values == "crossed":
+            return crossed(sample)
         if row.values == "kinks" and self.info.name.rpartition(".")[2] in TIES:
             return sample
         if row.values == "constant":
