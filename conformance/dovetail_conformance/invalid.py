@@ -19,7 +19,7 @@ from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.program import fresh, message, program_of
 from dovetail_conformance.subject import is_referee
 
-CHOSEN, FAR = 6, 1 << 20  # samples whose values are made invalid, and an index that is far away
+CHOSEN, FAR = 6, 1 << 20  # samples that get invalid values, and an index that is far away
 REALS = (-1.0, 2.0, nan, inf, -inf)  # outside of what probabilities, counts, rates and spreads may be
 NUMBERS: dict[type, tuple[Any, ...]] = {int: (-1, 0, 101, -101), float: (-1.0, 0.0, 2.0, nan, inf)}  # in place of an argument
 

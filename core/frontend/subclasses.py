@@ -33,43 +33,41 @@ def is_wrapper_class(kind: type) -> bool:
 
 
 def wrappers_in(tree: Any) -> list[Any]:
-    """Return the wrappers in a nest, one of each class, subclasses first: the order in which torch asks them."""
-    wrappers: list[Any] = []
-    for x in leaves(tree):
-        if not is_wrapper(x) or type(x) in map(type, wrappers):
-            continue
-        place = next((i for i, other in enumerate(wrappers) if issubclass(type(x), type(other))), len(wrappers))
-        wrappers.insert(place, x)
-    return wrappers
+    """Return the wrappers in a nest, one of each class, subclasses first."""
+    return _subclasses_first(filter(is_wrapper, leaves(tree)), type)
 
 
 def overriding(tree: Any) -> list[Any]:
     """Return one object of each class in Python with a `__torch_function__`, subclasses first; tensors are none."""
-    objects: list[Any] = []
-    for x in leaves(tree):
-        kind = type(x)
-        if kind in _NOT_OVERRIDING or isinstance(x, (type, torch.Tensor)) or is_proxy(x):
-            continue
-        if not isinstance(lookup(kind, "__torch_function__"), (classmethod, FunctionType, staticmethod)) or kind in map(type, objects):
-            continue
-        position = next((i for i, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
-        objects.insert(position, x)
-    return objects
+    return _subclasses_first(filter(_is_overriding, leaves(tree)), type)
 
 
 def overriding_classes(values: Iterable[Any]) -> tuple[type, ...]:
     """Return the classes that torch's own Python tells a `__torch_function__` of: those that have one, Tensor among them, subclasses first."""
-    kinds: list[type] = []
+    kinds = [torch.Tensor if isinstance(x, TensorProxy) else type(x) for x in values if isinstance(x, TensorProxy) or _is_overriding(x)]
+    return tuple(_subclasses_first(kinds, lambda kind: kind))
+
+
+def _is_overriding(x: Any) -> bool:
+    kind = type(x)
+    if kind in _NOT_OVERRIDING or isinstance(x, (type, torch.Tensor)) or is_proxy(x):
+        return False
+    return isinstance(lookup(kind, "__torch_function__"), (classmethod, FunctionType, staticmethod))
+
+
+def _subclasses_first(values: Iterable[Any], kind_of: Callable[[Any], type]) -> list[Any]:
+    """Return one value of each class, subclasses before what they derive from: the order in which torch calls them."""
+    chosen: dict[type, Any] = {}
     for x in values:
-        kind = torch.Tensor if isinstance(x, TensorProxy) else type(x)
-        if kind in kinds or (kind is not torch.Tensor and not overriding(x)):
-            continue
+        chosen.setdefault(kind_of(x), x)
+    kinds: list[type] = []
+    for kind in chosen:
         kinds.insert(next((i for i, other in enumerate(kinds) if issubclass(kind, other)), len(kinds)), kind)
-    return tuple(kinds)
+    return [chosen[kind] for kind in kinds]
 
 
 class _Probe(torch.Tensor):
-    """A tensor that returns which function it is asked to override."""
+    """A tensor that returns the function that it overrides."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -120,7 +120,7 @@ def make_wrapper(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def make_jagged(kind: type, like: Any, size: Any, strides: Any) -> torch.Tensor:
-    """Return a tensor that C++ decomposes and differentiates as nested tensors: its sizes are asked of `__torch_dispatch__`."""
+    """Return a tensor that C++ decomposes and differentiates as nested tensors: `__torch_dispatch__` returns its sizes."""
     if JAGGED_KEYS.problem is not None:
         raise NotImplementedError(JAGGED_KEYS.problem)
     keys = JAGGED_KEYS.value(torch._C.DispatchKey.NestedTensor).add(torch._C.DispatchKey.AutogradNestedTensor)

@@ -146,7 +146,7 @@ class Variants:
         return [*values, *mixed, *self._lengthened()]
 
     def _lengthened(self) -> Iterator[Variant]:
-        """Yield variants of templates without tensors, whose numbers decide how long the result is: with a large one in place of each."""
+        """Yield variants of templates without tensors, of which numbers decide how long the result is: with a large one in place of each."""
         for template in self.templates:
             if any(True for _ in tensors_of((template.args, template.kwargs))):
                 continue

@@ -79,7 +79,7 @@ class StandIns:
 
 
 def _last_writes(trace: Trace) -> dict[Proxy, int]:
-    """Map each value whose memory the lines of a program write to the number of the last such line."""
+    """Map each value that the lines of a program write in place to the number of the last such line."""
     writing = [i for i, line in enumerate(trace.lines) if line.mutates]
     if not writing:
         return {}
