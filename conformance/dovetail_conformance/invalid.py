@@ -95,12 +95,8 @@ def _of_numbers(cell: Cell) -> Outcome | None:
 
 def _with_other_numbers(sample: SampleInput) -> Iterator[SampleInput]:
     """Yield the sample with one number among its arguments replaced by one that may be invalid."""
-    for i, value in enumerate(sample.args):
-        for number in NUMBERS.get(type(value), ()):
-            yield SampleInput((*sample.args[:i], number, *sample.args[i + 1 :]), sample.kwargs, sample.fixed)
-    for name, value in sample.kwargs.items():
-        for number in NUMBERS.get(type(value), ()):
-            yield SampleInput(sample.args, {**sample.kwargs, name: number}, sample.fixed)
+    for key, value in sample.arguments().items():
+        yield from (sample.with_argument(key, number) for number in NUMBERS.get(type(value), ()))
 
 
 def _runs_elsewhere(case: Case, inputs: Sequence[Tensor]) -> bool:

@@ -42,6 +42,16 @@ class SampleInput:
     kwargs: dict[str, Any] = field(default_factory=dict)
     fixed: tuple[Tensor, ...] = ()
 
+    def arguments(self) -> dict[int | str, Any]:
+        """Return the arguments by position and by name."""
+        return {**dict(enumerate(self.args)), **self.kwargs}
+
+    def with_argument(self, key: int | str, value: Any) -> SampleInput:
+        """Return the sample with another value of an argument that it has."""
+        if isinstance(key, str):
+            return SampleInput(self.args, {**self.kwargs, key: value}, self.fixed)
+        return SampleInput((*self.args[:key], value, *self.args[key + 1 :]), self.kwargs, self.fixed)
+
 
 @dataclass
 class ErrorSample:

@@ -98,21 +98,16 @@ def _reaching(sample: SampleInput, symbol: int, new: int) -> SampleInput | None:
     return mapped(sample, spread)
 
 
-def lengthened(sample: SampleInput) -> Iterator[Iterator[SampleInput]]:
-    """Yield, for each whole number above 1 in the sample's arguments, the sample with a large one in its place, the largest first."""
-    places = [(i, None) for i, value in enumerate(sample.args) if type(value) is int and value > 1]
-    places += [(i, k) for i, value in enumerate(sample.args) if type(value) in (tuple, list) for k, n in enumerate(value) if type(n) is int and n > 1]
-    for i, k in places:
-
-        def replaced(new: int, i: int = i, k: int | None = k) -> SampleInput:
-            old = sample.args[i]
-            value = new if k is None else type(old)((*old[:k], new, *old[k + 1 :]))
-            return SampleInput((*sample.args[:i], value, *sample.args[i + 1 :]), sample.kwargs, sample.fixed)
-
-        yield (replaced(new) for new in (TOTAL["large"], ROW))
-    for name, old in sample.kwargs.items():
-        if type(old) is int and old > 1:
-            yield (SampleInput(sample.args, {**sample.kwargs, name: new}, sample.fixed) for new in (TOTAL["large"], ROW))
+def lengthened(sample: SampleInput) -> Iterator[list[SampleInput]]:
+    """Yield, for each whole number above 1 in the sample's arguments, the samples with a large one in its place, the largest first."""
+    new = (TOTAL["large"], ROW)
+    for key, value in sample.arguments().items():
+        if type(value) is int and value > 1:
+            yield [sample.with_argument(key, n) for n in new]
+    for i, value in enumerate(sample.args):
+        for k, old in enumerate(value if type(value) in (tuple, list) else ()):
+            if type(old) is int and old > 1:
+                yield [sample.with_argument(i, type(value)((*value[:k], n, *value[k + 1 :]))) for n in new]
 
 
 def _slab(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInput]:
