@@ -16,7 +16,8 @@ from dovetail.distributed.partition import partition
 from dovetail.distributed.rewriting import replicate
 from dovetail.distributed.training import BUCKET, sharded_steps
 from dovetail.errors import DovetailError
-from dovetail.frontend.shards import is_dtensor, local_spec
+from dovetail.frontend.dtensors import is_dtensor
+from dovetail.frontend.shards import local_spec
 from dovetail.prims import TensorSpec
 from dovetail.trace import Proxy, Trace
 

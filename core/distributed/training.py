@@ -12,7 +12,8 @@ from torch import nn
 from dovetail.compiler.api import distributed
 from dovetail.distributed.parameters import broadcast_state, group_of, shard_parameters, units_of
 from dovetail.distributed.rewriting import replicate, shard
-from dovetail.frontend.shards import is_dtensor, local_spec
+from dovetail.frontend.dtensors import is_dtensor
+from dovetail.frontend.shards import local_spec
 from dovetail.trace import Proxy, Trace
 
 BUCKET = 25  # MB of gradients that one collective reduces

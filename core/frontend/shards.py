@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from dovetail.errors import Unsupported
+from dovetail.frontend.dtensors import DISTRIBUTION, is_dtensor, owned
 from dovetail.langs.torch import spec_of, traceable
 from dovetail.prims import TensorSpec
 
@@ -18,15 +18,6 @@ WAYS = (
     "wrap that by dovetail.distributed.fully_sharded(module, mesh) or tensor_parallel(module, mesh, plan) rather than by torch's wrappers, "
     "compile the module that fully_shard returns, not a function that calls it"
 )
-
-
-def is_dtensor(x: Any) -> bool:
-    """Return whether x is a DTensor; its module is not imported for the question."""
-    kind = type(x)
-    return kind.__name__ == "DTensor" and kind.__module__.startswith("torch.distributed.")
-
-
-DISTRIBUTION: ContextVar[Any] = ContextVar("distribution", default=None)  # that of the function that is compiled
 
 
 @contextmanager
@@ -43,8 +34,10 @@ def whole(x: torch.Tensor) -> torch.Tensor:
     """Return x, which may be a DTensor of the distribution: it is traced as the whole tensor.  Raises Unsupported for other subclasses."""
     if not is_dtensor(x):
         return traceable(x)
-    if (distribution := DISTRIBUTION.get()) is None or not distribution.owns(x):
-        raise Unsupported(f"a DTensor is not traced, but for the parameters of a module: {WAYS}, or pass x.to_local(), what lies on this rank")
+    if not owned(x):
+        raise Unsupported(
+            f"a DTensor of several ranks is not traced, but for the parameters of a module: {WAYS}, or pass x.to_local(), what lies on this rank"
+        )
     return x
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from dovetail.errors import Unsupported
+from dovetail.frontend import dtensors
 from dovetail.frontend.class_lookup import NULL, is_in_python, lookup, per_class
+from dovetail.frontend.dtensors import is_dtensor, is_dtensor_class
 from dovetail.torch_internals import no_modes, no_torch_function, torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, user_line
 
@@ -22,14 +24,16 @@ _KNOWN = ("torch.testing.", "torch.nested.")  # torch's own subclasses, but for 
 
 def is_wrapper(x: Any) -> bool:
     """Return whether x is a tensor that wraps others, of a class that can be traced."""
-    return is_wrapper_class(type(x))
+    return is_wrapper_class(type(x)) and (not is_dtensor(x) or dtensors.on_one_rank(x))
 
 
 @per_class
 def is_wrapper_class(kind: type) -> bool:
     """Return whether a class of tensors runs operations in Python, and can be taken apart and built again; torch's own are not meant."""
     torchs = kind.__module__.startswith("torch.") and not kind.__module__.startswith(_KNOWN)
-    return not torchs and any([base is torch.Tensor for base in kind.__mro__]) and all([is_in_python(lookup(kind, name)) for name in _METHODS])
+    return is_dtensor_class(kind) or (
+        not torchs and any([base is torch.Tensor for base in kind.__mro__]) and all([is_in_python(lookup(kind, name)) for name in _METHODS])
+    )
 
 
 def wrappers_in(tree: Any) -> list[Any]:
@@ -108,7 +112,8 @@ def facts_of(x: torch.Tensor) -> tuple[Any, ...]:
     with no_torch_function():
         if is_jagged(x):  # its sizes are those of what it holds
             return x._ragged_idx, x._lengths is None, x.dtype, x.device, x.layout, x.requires_grad
-        return tuple(x.shape), tuple(x.stride()), x.storage_offset(), x.dtype, x.device, x.layout, x.requires_grad
+        lies = (x._spec.mesh, x._spec.placements) if is_dtensor(x) else ()
+        return tuple(x.shape), tuple(x.stride()), *lies, x.storage_offset(), x.dtype, x.device, x.layout, x.requires_grad
 
 
 def has_facts(x: torch.Tensor, facts: tuple[Any, ...]) -> bool:
@@ -118,6 +123,8 @@ def has_facts(x: torch.Tensor, facts: tuple[Any, ...]) -> bool:
 
 def taken_apart(x: torch.Tensor) -> tuple[list[Any], Callable[..., Any]]:
     """Return what a wrapper holds, its context last, and the function that builds one like it of these."""
+    if is_dtensor(x):
+        return dtensors.taken_apart(x)
     names, context = x.__tensor_flatten__()
     cls, (size, stride, *_) = type(x), ((), (), ()) if is_jagged(x) else facts_of(x)  # a nested tensor has its sizes of what it holds
 

@@ -87,11 +87,13 @@ from dovetail.torch_internals.subgradients import Subgradient as Subgradient
 from dovetail.torch_internals.tensors import C_NAMESPACES as C_NAMESPACES
 from dovetail.torch_internals.tensors import C_NN as C_NN
 from dovetail.torch_internals.tensors import CORRECT_ALIASING as CORRECT_ALIASING
+from dovetail.torch_internals.tensors import DTENSORS as DTENSORS
 from dovetail.torch_internals.tensors import FUNCTORCH_MODULE as FUNCTORCH_MODULE
 from dovetail.torch_internals.tensors import IS_ZEROTENSOR as IS_ZEROTENSOR
 from dovetail.torch_internals.tensors import NESTED_FROM_MASK as NESTED_FROM_MASK
 from dovetail.torch_internals.tensors import NESTED_TENSORS as NESTED_TENSORS
 from dovetail.torch_internals.tensors import NN_PAD as NN_PAD
+from dovetail.torch_internals.tensors import ONE_RANK as ONE_RANK
 from dovetail.torch_internals.tensors import TENSOR_BASE as TENSOR_BASE
 from dovetail.torch_internals.tensors import HigherOrderOperator as HigherOrderOperator
 from dovetail.torch_internals.tensors import OpOverload as OpOverload

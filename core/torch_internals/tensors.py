@@ -75,6 +75,13 @@ JAGGED_KEYS = Internal(
     fallback="nested tensors are refused",
     probe=lambda keys: keys(torch._C.DispatchKey.NestedTensor).has(torch._C.DispatchKey.NestedTensor),
 )
+DTENSORS = "torch.distributed.tensor._api"  # the module that implements DTensors, once they are used
+ONE_RANK = Internal(
+    f"{DTENSORS}.redistribute_local_tensor",
+    purpose="trace DTensors on a mesh of one rank",
+    fallback="they are refused, as those of several ranks are",
+    costly=True,
+)
 NESTED_TENSORS = "torch.nested._internal.nested_tensor"  # the module of the class NestedTensor, once nested tensors are used
 TENSOR_BASE: type = torch.Tensor.__base__
 OpOverload: type = OP_OVERLOAD.value or type(torch.ops.aten.add.Tensor)

@@ -126,7 +126,12 @@ def test_every_import_is_of_something_declared(root, project, files):
     known = {Requirement(r).name for r in declared} | set(DISTRIBUTIONS.values())
     sources = [file for file in files if file.suffix == ".py"]
     ours = {file.stem for file in sources} | {file.parent.name for file in sources if "tests" in file.parts}
-    ours |= {"thunder", "nvfuser_direct"}  # used where they are there: a peer in the benchmarks; what several distributions bring, by torch version
+    ours |= {
+        "thunder",
+        "jax",
+        "optax",
+        "nvfuser_direct",
+    }  # used where they are there: peers in the benchmarks; what several distributions bring, by torch version
     brings = importlib.metadata.packages_distributions()
 
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:

@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
+from dovetail.frontend import dtensors
 from dovetail.frontend.autograd.created_leaves import create_parameter
 from dovetail.frontend.autograd.custom_autograd import SEEN, apply_traced
 from dovetail.frontend.autograd.functional_call import functional_call
@@ -284,6 +285,9 @@ class CallHooks(ValueHooks):
                 f"a {type(args[0]).__name__} inside a compiled function is not traced: it changes what the operations do, or what they save; open it "
                 f"around the call\n  called at {user_line()}"
             )
+        if dtensors.makes_one_rank(function, args, kwargs):
+            self.of_wrappers()
+            return tracker.call_function(function, args, kwargs)
         if function is torch.nested.nested_tensor and kwargs.get("layout") is torch.jagged:
             return tracker.call_function(function, args, kwargs)
         if function is torch.compile:  # what it would compile is a part of this program

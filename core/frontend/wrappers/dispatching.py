@@ -27,6 +27,7 @@ import torch
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.classify_calls import is_torch
+from dovetail.frontend.dtensors import is_dtensor_class
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import REFLECTED_COMPARISONS, dunder
 from dovetail.frontend.interpreter.tracking.effects import DELETED
@@ -42,6 +43,7 @@ from dovetail.frontend.subclasses import (
     wrappers_in,
 )
 from dovetail.frontend.wrappers.autograd_calls import collect, traced
+from dovetail.frontend.wrappers.dtensors import OneRank
 from dovetail.frontend.wrappers.forms import leave
 from dovetail.frontend.wrappers.histories import Histories
 from dovetail.frontend.wrappers.jagged import RaggedSizes, metadata
@@ -75,6 +77,7 @@ class Wrappers:
         self.stand_ins = StandIns()
         self.created: dict[int, torch.Tensor] = {}
         self.histories, self.ragged = Histories(self), RaggedSizes(recorder, self.created)
+        self.one_rank = OneRank(self.created)
         self.sources: set[Source] = set()  # where those from outside are read
         self.off = 0  # contexts in which no `__torch_function__` is called
 
@@ -102,6 +105,8 @@ class Wrappers:
 
     def construct(self, tracker: Tracker, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Return cls(*args, **kwargs), for the class of a wrapper."""
+        if (new := self.one_rank.call(tracker, cls, args, kwargs)) is not NULL:
+            return new
         if (new := self.ragged.call(tracker, cls, args, kwargs)) is not NULL:
             return new
         new = tracker.call(tracker.load_attr(cls, "__new__"), [cls, *args], kwargs, None)
@@ -122,6 +127,8 @@ class Wrappers:
 
     def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch that gets wrappers; NULL for other calls."""
+        if (result := self.one_rank.call(tracker, function, args, kwargs)) is not NULL:
+            return result
         if type(function) is FunctionType and (result := self.ragged.call(tracker, function, args, kwargs)) is not NULL:
             return result
         if function is CORRECT_ALIASING.value:
@@ -181,7 +188,13 @@ class Wrappers:
 
     def maker(self, tracker: Tracker) -> Callable[[type], Any]:
         """Return what gives the `__tensor_unflatten__` of a class, interpreted."""
-        return lambda cls: lambda *args: tracker.call(tracker.load_attr(cls, "__tensor_unflatten__"), list(args), {}, None)
+
+        def maker(cls: Any) -> Any:
+            if is_dtensor_class(cls):
+                return self.one_rank.create
+            return lambda *args: tracker.call(tracker.load_attr(cls, "__tensor_unflatten__"), list(args), {}, None)
+
+        return maker
 
     def dispatched(self, tracker: Tracker, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run one operation of ATen as the wrappers among its arguments define it; record it where there are none."""
@@ -192,6 +205,8 @@ class Wrappers:
             return result
         kinds = tuple([type(x) for x in objects])
         for kind in kinds:
+            if is_dtensor_class(kind):
+                return self.one_rank.dispatched(tracker, func, args, kwargs)
             result = tracker.call(tracker.load_attr(kind, "__torch_dispatch__"), [func, kinds, args, kwargs], {}, None)
             if result is not NotImplemented:
                 return result

@@ -24,6 +24,7 @@ from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, functional
 from dovetail.frontend.autograd.inner_function import copied, flag
 from dovetail.frontend.autograd.recorded_backward import BACKWARD
+from dovetail.frontend.dtensors import is_dtensor
 from dovetail.frontend.subclasses import is_wrapper
 from dovetail.frontend.wrappers.forms import Arrival, Parts, enter, parts_of
 from dovetail.frontend.wrappers.stand_ins import StandIn
@@ -169,7 +170,8 @@ class Histories:
     def _cotangent(self, tracker: Tracker, parts: Parts, cotangents: list[Proxy]) -> Any:
         """Return a cotangent that looks like a result."""
         with torch.no_grad():
-            return parts.build(parts.replaced(cotangents), self.wrappers.maker(tracker))
+            g = parts.build(parts.replaced(cotangents), self.wrappers.maker(tracker))
+            return self.wrappers.one_rank.as_gradient(g) if is_dtensor(g) else g
 
     def _with_backward(self, values: list[Proxy], backward: RecordedBackward) -> list[Proxy]:
         if not any(map(requires_grad, backward.arguments())):
