@@ -50,7 +50,7 @@ class Ranks:
     """
 
     def __init__(self, count: int, timeout: float = 60.0):
-        self.count, self.folder = count, tempfile.TemporaryDirectory(prefix="dovetail_ranks_")
+        self.count, self.timeout, self.folder = count, timeout, tempfile.TemporaryDirectory(prefix="dovetail_ranks_")
         pairs = [socket.socketpair() for _ in range(count)]
         theirs = [end.fileno() for _, end in pairs]
         setup = {"store": f"{self.folder.name}/store", "timeout": timeout, "connections": theirs}
@@ -74,7 +74,8 @@ class Ranks:
     ) -> dict[int, Answer]:
         """Call `function(*args)` in all ranks; return the answer of each of `ranks`, all of them where it is None.
 
-        With `hurry`, ranks have `GRACE` seconds to answer once another has failed.
+        With `hurry`, ranks have `GRACE` seconds to answer once another has failed.  Once a process has ended, they have these and the timeout of a
+        collective: gloo does not end every wait for a rank that is gone.
         """
         for connection in self.connections:
             with contextlib.suppress(BrokenPipeError):  # of a rank that has ended, as its answer says
@@ -86,8 +87,8 @@ class Ranks:
             for connection in ready:
                 rank = pending.pop(connection)
                 answers[rank] = answer = self._answer(rank)
-                if hurry and answer.state != "result":
-                    until = min(until, monotonic() + GRACE)
+                if answer.state == "ended" or (hurry and answer.state != "result"):
+                    until = min(until, monotonic() + GRACE + (0.0 if hurry else self.timeout))
         answers |= {rank: Answer("late", "it gave no answer in time") for rank in pending.values()}
         return dict(sorted(answers.items()))
 

@@ -120,3 +120,20 @@ def test_a_rank_that_takes_no_part_is_named(fault: FunctionType, where: str) -> 
     assert "all_reduce over the process group 'world' of 2 ranks failed on rank 0: rank 1 did not take part" in sentence
     assert where in sentence
     assert seconds < 60, "the timeout of the group is 20 s"
+
+
+def waits_for_ever() -> None:
+    if distributed.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(1000)
+
+
+@pytest.mark.slow
+def test_a_rank_that_waits_for_one_that_has_ended_is_late() -> None:
+    ranks = Ranks(2, timeout=2)
+    try:
+        answers = ranks.answers(waits_for_ever, hurry=False)
+    finally:
+        ranks.close()
+
+    assert [answers[rank].state for rank in (0, 1)] == ["late", "ended"]
