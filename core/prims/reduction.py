@@ -220,7 +220,10 @@ def _position(x: TensorSpec, dim: int | None) -> TensorSpec:
 
 @prim(tags=REDUCTION)
 def var(x: TensorSpec, *, dims: tuple[int, ...], correction: float) -> TensorSpec:
-    """The mean of |x - mean|**2 over `dims`, dividing by count - correction; real where x is complex."""
+    """The mean of |x - mean|**2 over `dims`, dividing by count - correction or else by 0; real where x is complex.
+
+    A correction of infinity divides by 0, and the gradient of each element is infinite then, or NaN for one that is the mean.
+    """
     return reduced(x, dims, INEXACT, real_of(x.dtype))
 
 
@@ -248,6 +251,8 @@ def var_mean_vjp(g, out, x, *, dims, correction):
 
 def _var_grad(g: Any, mean: Any, x: Any, dims: tuple[int, ...], correction: float) -> Any:
     """g * 2 * (x - mean) / (count - correction); no freedom left makes it infinite times zero, as in PyTorch."""
+    if correction == inf:
+        return converted(where(x == spread(mean, x, dims), nan, spread(g, x, dims) * inf), x)
     freedom = count(x, dims) - correction
     if not dims and type(freedom) is not Size and freedom <= 0:
         return converted(g * nan, x)  # of a number alone, where PyTorch's gradient is NaN and real

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from dovetail import dtypes, prims
@@ -28,6 +29,8 @@ def _moments(prim: Symbol, x: Tensor, dim: Any, unbiased: bool, keepdim: bool, c
     require(correction is None or unbiased is True, "expected either unbiased or correction, got both", error=TypeError)
     correction = (1 if unbiased else 0) if correction is None else correction
     dims = core.canonical_dims(dim, len(x.spec.shape))
+    if (dim is None or not x.spec.shape) and correction > 1 and x.spec.numel <= correction:
+        correction = inf  # no freedom: the variance is the same, and PyTorch has a gradient of its own without `dim` alone
     wide = dtypes.float64 if x.spec.device is cpu and x.spec.dtype.kind == "float" else core.wide(x.spec.dtype)
     parts = prim(core.convert(x, wide), dims=dims, correction=correction)
     return [restore_dims(part, x, dims, keepdim) for part in leaves(parts)]
