@@ -299,6 +299,8 @@ def normal_(self: Tensor, mean: Number = 0.0, std: Number = 1.0, *, generator=No
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
     """Write 1 with probability p, else 0."""
     require_dtype(self.spec.dtype.kind != "complex", "bernoulli_ is not implemented for {}", self.spec)
+    if generator is not None and isinstance(p, TensorProxy):  # torch has no fake-tensor rule for bernoulli_ of these
+        return _write(self, bernoulli(core.expand(p, self.spec.shape), generator=generator))
     if generator is not None:
         return opaque(torch.Tensor.bernoulli_, (self, p), {"generator": generator})
     return _write(self, bernoulli(self, p) if not isinstance(p, TensorProxy) else _chances(self, p))
