@@ -301,6 +301,7 @@ def instance_norm(
     if not use_input_stats:
         both = running_mean is not None and running_var is not None
         require(both, "Expected running_mean and running_var to be defined when use_input_stats is false")
+        _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     shape = input.spec.shape
     count = product(shape[2:])
