@@ -61,6 +61,14 @@ def in_format(shape: tuple[int, ...], *inputs: TensorSpec) -> TensorSpec:
     return laid_out(out, channels_last_order(out.rank)) if any(is_channels_last(x) for x in inputs) else out
 
 
+def _sequence_in_format(shape: tuple[int, ...], weight: TensorSpec) -> TensorSpec:
+    """Return a new spec of sequences, channels last where the weight is: PyTorch makes the input row-major and runs both as images of one row."""
+    out, (first, step, last) = weight.fresh(shape), weight.steps
+    image = weight.view((*weight.shape[:2], 1, weight.shape[2]), (first, step, weight.shape[2] * last, last))
+    is_last = weight.strides is not None and is_channels_last(image)
+    return laid_out(out, channels_last_order(3)) if is_last else out
+
+
 @prim(tags=MATMUL)
 def convolution(
     x: TensorSpec,
@@ -75,7 +83,8 @@ def convolution(
 ) -> TensorSpec:
     """Cross-correlation of x [batch, channels, ...] with weight [out, channels / groups, ...], or, transposed, with [channels, out / groups, ...]."""
     window = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    return in_format(convolved(x, weight, transposed=transposed, groups=groups, **window), x, weight)
+    shape = convolved(x, weight, transposed=transposed, groups=groups, **window)
+    return in_format(shape, x, weight) if x.rank != 3 else _sequence_in_format(shape, weight)
 
 
 @convolution.vjp

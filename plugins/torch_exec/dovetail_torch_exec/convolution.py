@@ -19,17 +19,25 @@ def _convolution(
     x: Tensor, weight: Tensor, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
 ) -> Tensor:
     out = torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
-    if out.ndim == 3 or out.dtype in USUAL or out.device.type != "cpu":
-        return sequence(out)
+    if out.ndim == 3:
+        return out.mT.contiguous().mT if _is_channels_last(weight) else out.contiguous()
+    if out.dtype in USUAL or out.device.type != "cpu":
+        return out
     return in_format(out.contiguous(), *((x, weight) if out.ndim == 4 or out.dtype is torch.float16 else ()))
 
 
 def sequence(out: Tensor) -> Tensor:
-    """Lay out a result of a one-dimensional convolution row by row, as the meta promises.
-
-    PyTorch runs such a convolution as one of images, whose results are channels last where the weight is: for sequences no layout.
-    """
+    """Lay out a gradient of a one-dimensional convolution row by row, as the meta promises."""
     return out.contiguous() if out.ndim == 3 else out
+
+
+def _is_channels_last(weight: Tensor) -> bool:
+    """Return whether a weight of sequences has its channels innermost, as the meta decides: PyTorch looks at strides of single elements as well."""
+    (outs, channels, kernel), (first, step, last) = weight.shape, weight.stride()
+    if weight.is_contiguous() or channels == 1 or step == 0:
+        return False
+    row = step * channels
+    return (kernel == 1 or last >= row) and (outs == 1 or first >= (row if kernel == 1 else last * kernel))
 
 
 def _by_parts(fn: Callable, a: Tensor, b: Tensor, keywords: dict) -> Tensor:
