@@ -13,7 +13,7 @@ So an error that a rounding of the inputs explains is allowed, and no other: log
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -26,6 +26,8 @@ from dovetail_conformance.oracle import differs, flat
 ULPS, NO_WORSE, SPREAD, MOVES = 8.0, 8.0, 4.0, 8
 FEW_MOVES, LARGE = 2, 1 << 22  # of so many elements that each move takes seconds
 COARSE = {torch.float16: (3.0, 3.0, 2.0), torch.bfloat16: (3.0, 3.0, 2.0)}  # the first three for dtypes in which one unit is a lot
+Place = tuple[int, Tensor | None]  # the number of a result, and which of its elements are wrong; None for all
+Problem = tuple[str, Tensor | None]  # what is wrong with a result, and with which of its elements
 DOUBLE = torch.finfo(torch.float64).eps
 LOWEST, HIGHEST = -1100, 1100  # exponents of float64
 
@@ -60,13 +62,19 @@ class Truth:
 
 def inaccuracy(got: Any, truth: Truth) -> str | None:
     """Describe the first result that is wrong; None where all are right."""
+    return next((text for text, _ in inaccuracies(got, truth)), None)
+
+
+def inaccuracies(got: Any, truth: Truth) -> Iterator[tuple[str, Place]]:
+    """Yield each result that is wrong: a description, and its number and elements, which are None where it is wrong as a whole."""
     ours, theirs = flat(got), flat(truth.eager)
     if len(ours) != len(theirs):
-        return f"{len(ours)} results in place of {len(theirs)}"
+        yield f"{len(ours)} results in place of {len(theirs)}", (-1, None)
+        return
     for i, (a, b) in enumerate(zip(ours, theirs)):
         if (problem := _problem(a, b, i, len(theirs), truth)) is not None:
-            return problem if len(theirs) == 1 else f"result {i}: {problem}"
-    return None
+            text, elements = problem
+            yield text if len(theirs) == 1 else f"result {i}: {text}", (i, elements)
 
 
 def excess(got: Any, truth: Truth) -> Tensor | None:
@@ -80,10 +88,11 @@ def excess(got: Any, truth: Truth) -> Tensor | None:
     return elements.error(elements.got) / elements.room(elements.error(elements.eager))
 
 
-def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> str | None:
+def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> Problem | None:
     exact = _leaf(truth.exact, i, of, eager)
     if not isinstance(got, Tensor) or not isinstance(eager, Tensor) or (got.dtype, got.shape, got.device) != (eager.dtype, eager.shape, eager.device):
-        return differs(got, eager, exact)
+        text = differs(got, eager, exact)
+        return None if text is None else (text, None)
     if got.numel() == 0 or (not truth.zeros and torch.equal(got, eager)):
         return None
     if not got.is_floating_point() and not got.is_complex():
@@ -108,7 +117,7 @@ def _leaf(result: Any, i: int, of: int, like: Any) -> Any:
     return x
 
 
-def _whole(got: Tensor, eager: Tensor, exact: Tensor | None) -> str | None:
+def _whole(got: Tensor, eager: Tensor, exact: Tensor | None) -> Problem | None:
     """Compare integers and booleans; where a rounding decides, float64 and eager have two answers, and neither is required."""
     wrong = got != eager
     if isinstance(exact, Tensor) and exact.dtype == eager.dtype:
@@ -116,7 +125,8 @@ def _whole(got: Tensor, eager: Tensor, exact: Tensor | None) -> str | None:
     if not bool(wrong.any()):
         return None
     place = [int(n) for n in wrong.nonzero()[0]]
-    return f"{int(wrong.sum())} of {got.numel()} elements are wrong, first at {place}: {got[tuple(place)]} in place of {eager[tuple(place)]}"
+    text = f"{int(wrong.sum())} of {got.numel()} elements are wrong, first at {place}: {got[tuple(place)]} in place of {eager[tuple(place)]}"
+    return text, wrong
 
 
 class _Elements:
@@ -144,7 +154,7 @@ class _Elements:
         moved: Callable[[int], Tensor | None],
         own: Callable[[], Tensor | None] = lambda: None,
         others: Callable[[int], Tensor | None] = lambda k: None,
-    ) -> str | None:
+    ) -> Problem | None:
         """Describe the worst element; None where all are right."""
         error, theirs = self.error(self.got), self.error(self.eager)
         room = self.room(theirs)
@@ -206,7 +216,7 @@ class _Elements:
         zero = self.size == 0
         return torch.where(zero, error[zero].max() if bool(zero.any()) else 0.0, around[at])
 
-    def _sign(self) -> str | None:
+    def _sign(self) -> Problem | None:
         """Compare the signs of zeros, where eager has the exact one."""
         if not self.truth.zeros:
             return None
@@ -215,18 +225,18 @@ class _Elements:
         wrong = zero & (signs[0] != signs[1]) & (signs[1] == signs[2])
         if not bool(wrong.any()):
             return None
-        return (
-            f"{int(wrong.sum())} of {wrong.numel()} elements are zeros of the other sign, first at {self._place(int(wrong.flatten().int().argmax()))}"
-        )
+        first = self._place(int(wrong.flatten().int().argmax()))
+        return f"{int(wrong.sum())} of {wrong.numel()} elements are zeros of the other sign, first at {first}", wrong
 
-    def _described(self, error: Tensor, room: Tensor) -> str:
+    def _described(self, error: Tensor, room: Tensor) -> Problem:
         wrong = error > room
         at = int(torch.where(wrong, error / (room + 1e-300), -1.0).argmax())
         got, exact = self.got.flatten()[at].item(), self.exact.flatten()[at].item()
         unit = max(self.eps * abs(exact), self.least)
         ulps, allowed = error.flatten()[at].item() / unit, room.flatten()[at].item() / unit
         worst = f"most at {self._place(at)}: {got:.9g} in place of {exact:.9g}"
-        return f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {worst}, by {ulps:.3g} units in the last place; {allowed:.3g} are allowed"
+        text = f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, {worst}, by {ulps:.3g} units in the last place; {allowed:.3g} are allowed"
+        return text, wrong
 
     def _place(self, at: int) -> list[int]:
         return [int(n) for n in torch.unravel_index(torch.tensor(at // (1 + self.complex)), self.shape)]

@@ -19,7 +19,7 @@ from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Tag, Trace
 from dovetail.extend.advanced import Symbol, recording
 from dovetail.langs.torch import spec_of
-from dovetail_conformance.accuracy import FEW_MOVES, LARGE, MOVES, Truth, inaccuracy
+from dovetail_conformance.accuracy import DOUBLE, FEW_MOVES, LARGE, MOVES, Truth, inaccuracy
 from dovetail_conformance.draws import generator
 from dovetail_conformance.noise import Noise, recording_noise
 from dovetail_conformance.opinfo import OpInfo, SampleInput
@@ -211,12 +211,34 @@ class Case:
         def exact(moved: int | None = None) -> Any:
             torch.set_default_dtype(torch.float64 if whole else usual)  # what the roots and quotients of integers are computed in
             try:
-                ran = self.eager(wide := widened(fresh(inputs), moved, coarsest), wide=not inputs)
+                if not inputs and moved is not None:
+                    case, wide = self._with_moved_numbers(moved, coarsest or 0.0), []
+                    ran = case.eager([], wide=True)
+                else:
+                    ran = self.eager(wide := widened(fresh(inputs), moved, coarsest), wide=not inputs)
             finally:
                 torch.set_default_dtype(usual)
             return None if ran.error is not None else (ran.result, wide)
 
         return replace(self.truth_of(eager, exact(), exact), own=partial(self._own, inputs), others=partial(self._others, inputs))
+
+    def _with_moved_numbers(self, seed: int, eps: float) -> Case:
+        """Return a call without tensors whose numbers are off by about a rounding: those among its arguments that need not be whole."""
+        noise, sample = generator(seed), self.sample
+        for key in self._rounded_numbers:
+            sample = sample.with_argument(key, sample.arguments()[key] * (1 + eps * float(torch.randn((), generator=noise, dtype=torch.float64))))
+        return Case(self.subject, self.info, program_of(self.info.symbol, sample), self.label, sample)
+
+    @cached_property
+    def _rounded_numbers(self) -> list[int | str]:
+        """The arguments that are numbers and of which eager takes a fraction as well."""
+        keys = []
+        for key, value in self.sample.arguments().items() if self.sample is not None else ():
+            if type(value) in (int, float):
+                other = self.sample.with_argument(key, value * (1 + DOUBLE))
+                case = Case(self.subject, self.info, program_of(self.info.symbol, other), self.label, other)
+                keys += [key] if case.expected.error is None else []
+        return keys
 
     def _own(self, inputs: Sequence[Tensor]) -> Any:
         """Return the errors of eager in float32 in the same values, scaled to float64: its own in float64 are much alike."""

@@ -189,7 +189,7 @@ def repeat(cell: Cell) -> Outcome | None:
             return "the second call changed the result of the first"
         if expected.error is not None:
             return None
-        difference = right(case, ran, expected, other) if not cell.info.random else None
+        difference = right(case, ran, expected, other) if case.reference is not None or not cell.info.random else None
         return None if difference is None else f"with other values: {difference}"
 
     return cell.each(judge, "repeat")
@@ -202,7 +202,7 @@ def shapes(cell: Cell) -> Outcome | None:
         if case.ran.error is None and case.program.inputs and case.reference is not None:
             groups.setdefault(case.program.template, []).append(case)
     chosen = max(groups.values(), key=len, default=[])[:4]
-    if len(chosen) < 2 or cell.info.random:
+    if len(chosen) < 2:
         return None
     function = chosen[0].compiled()
 

@@ -16,14 +16,14 @@ BASES = 8  # samples that are grown, each with another number of dimensions
 
 def first_call(cell: Cell) -> Case | None:
     """Run a sample of about 70,000 elements before all others; None where the level or the executor has none."""
-    named = cell.subject.names(cell.info.symbol.id) and not cell.info.random
+    named = cell.subject.names(cell.info.symbol.id)
     case = next(grown(cell, "large"), None) if cell.level.calls and cell.first and named else None
     return case if case is not None and case.claimed else None
 
 
 def large(cell: Cell) -> Case | None:
     """Return a sample of about 70,000 elements that the executor runs."""
-    return cell.first_call or (None if cell.info.random else next((case for case in grown(cell, "large") if case.claimed), None))
+    return cell.first_call or next((case for case in grown(cell, "large") if case.claimed), None)
 
 
 def grown(cell: Cell, size: str) -> Iterator[Case]:

@@ -19,6 +19,7 @@ from dovetail_conformance.memory import resident
 from dovetail_conformance.noise import Noise, recording_noise
 from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import calm, fresh, inexact, rolled
+from dovetail_conformance.random_calls import chosen, from_generator, in_a_row
 
 LONG = 5.0  # seconds after which no further call is made
 VALUES, KEPT, TRAINED = 5, 24, 40  # sets of values; results that are held on to; calls with gradients
@@ -27,14 +28,29 @@ SPAN, SPANS, LEAK = 250, 3, 4_000  # calls after which memory is measured, how o
 
 def calls(cell: Cell) -> Outcome | None:
     """Hundreds of calls return the first results for the same values, in new and in reused memory, and leave earlier results unchanged."""
+    if not cell.level.calls:
+        return None
+    count = cell.level.calls if cell.first else cell.level.calls // 10
+    if cell.info.random:
+        return _drawn(cell, count)
     usable = [case for case in cell.claimed if case.ran.error is None and case.program.inputs]
     sizes = [(sum(x.numel() for x in case.program.inputs), case) for case in usable]
     case = max(((n, case) for n, case in sizes if 1 < n <= 256), key=lambda each: each[0], default=(0, None))[1]
-    if case is None or cell.info.random or not cell.level.calls:
+    if case is None:
         return None
-    first = cell.first
-    count = cell.level.calls if first else cell.level.calls // 10
     return cell.each(lambda case: _plain(case, count) or (_trained(case, count) if cell.info.grad and cell.dtype.inexact else None), "calls", [case])
+
+
+def _drawn(cell: Cell, count: int) -> Outcome | None:
+    """Judge many calls of a random operation, of two samples in turn, and calls with a generator of their own."""
+    drawing = chosen(cell.claimed)
+    if not drawing:
+        return None
+    outcome = cell.each(lambda case: in_a_row(case, drawing[-1], count), "calls", drawing[:1])
+    if outcome.state in ("fail", "error") or not cell.first:
+        return outcome
+    alike = {case.program.template: case for case in cell.claimed if case.ran.error is None and case.reference is not None}
+    return cell.each(from_generator, "calls", list(alike.values()))
 
 
 def _plain(case: Case, count: int) -> str | None:

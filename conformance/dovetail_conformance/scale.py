@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import process_time
+from typing import Any
 
 from torch import Tensor
 
 from dovetail_conformance.axes.sizes import grown, mapped, resized
 from dovetail_conformance.axes.values import within
-from dovetail_conformance.case import Case
+from dovetail_conformance.case import Case, Ran
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
+from dovetail_conformance.chance import FEW, unknown_numbers, unlike_in_chance, unlike_once
 from dovetail_conformance.draws import generator
 from dovetail_conformance.footprint import fits
 from dovetail_conformance.oracle import identical, tensors
@@ -25,7 +27,7 @@ SIZES = range(2, 66, 2)
 def applies(cell: Cell) -> bool:
     """Return whether a cell has these checks: of an executor of few operations, or from level full on, with its first dtype."""
     wanted = cell.level.calls and cell.first and (cell.subject.few or cell.level.rank > 1)
-    return bool(wanted) and cell.subject.names(cell.info.symbol.id) and not cell.info.random and not cell.dtype.storage_only
+    return bool(wanted) and cell.subject.names(cell.info.symbol.id) and not cell.dtype.storage_only
 
 
 def scale(cell: Cell) -> Outcome | None:
@@ -74,6 +76,8 @@ def _judged(case: Case) -> str | None:
         return problem
     if identical(ran.result, expected.result):
         return None
+    if case.draws:
+        return unlike_once(case, case.function, lambda: fresh(case.program.inputs))
     if all(x.numel() <= JUDGED for x in tensors(expected.result)):
         return case.wrong(ran, expected, case.program.inputs)
     if not case.pointwise or any(x.ndim > 1 for x in case.program.inputs):
@@ -85,6 +89,15 @@ def _judged(case: Case) -> str | None:
         if (difference := part.wrong_for(ours, part.expected, fresh(inputs))) is not None:
             return f"among the {'first' if end.start == 0 else 'last'} {EDGE:,} elements, {difference}"
     return None
+
+
+def right(case: Case, ran: Ran, function: Callable[..., Any]) -> str | None:
+    """Describe how a call of a function is wrong; None where it is right, or where chance explains the difference."""
+    if not case.draws:
+        return case.wrong(ran, case.expected, case.program.inputs)
+    if identical(ran.result, case.expected.result):
+        return None
+    return unknown_numbers(case, ran) or unlike_in_chance(case, function, lambda: fresh(case.program.inputs), FEW)
 
 
 def sizes(cell: Cell) -> Outcome | None:
@@ -106,7 +119,7 @@ def sizes(cell: Cell) -> Outcome | None:
         ran = case.call(function, fresh(case.program.inputs))
         if ran.error is not None:
             raise Broke(whole(ran.error))
-        difference = case.wrong(ran, case.expected, case.program.inputs) or case.louder(function, ran, case.expected, case.program.inputs)
+        difference = right(case, ran, function) or case.louder(function, ran, case.expected, case.program.inputs)
         return None if difference is None else f"called after others with the same compiled function: {difference}"
 
     return cell.each(judge, "shapes", cases) if cases else None

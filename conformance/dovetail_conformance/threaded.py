@@ -14,6 +14,7 @@ from dovetail_conformance.case import Case, Ran
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.grown import large
 from dovetail_conformance.program import calm, fresh, rolled
+from dovetail_conformance.random_calls import in_threads
 
 THREADS, ROUNDS, FEW = 4, 12, 8  # threads, and calls in each, of a small sample, four times as many from level core on, and of a large one
 SLICE = 2e-6  # seconds after which threads take turns, so that they do within a kernel of several steps
@@ -21,8 +22,9 @@ SLICE = 2e-6  # seconds after which threads take turns, so that they do within a
 
 def threads(cell: Cell) -> Outcome | None:
     """Threads that call one compiled function get their own results, of a small sample and from level core on of a large one."""
-    case = next((c for c in cell.claimed if c.ran.error is None and sum(x.numel() for x in c.program.inputs) > 1), None)
-    if case is None or cell.info.random or case.reference is None:
+    alike = [c for c in cell.claimed if c.ran.error is None and (cell.info.random or sum(x.numel() for x in c.program.inputs) > 1)]
+    case = next((c for c in alike if c.draws), None) if cell.info.random else next(iter(alike), None)
+    if case is None or case.reference is None:
         return None
     sizes = [(case, ROUNDS if cell.level.dealt else 4 * ROUNDS)]
     if cell.level.calls and cell.first and (many := large(cell)) is not None:
@@ -43,7 +45,7 @@ def _by_threads(case: Case, rounds: int, *, turns: bool = False) -> str | None:
     """
     input_sets = [case.program.inputs]
     while len(input_sets) < THREADS:
-        input_sets.append(rolled(input_sets[-1]))
+        input_sets.append(input_sets[-1] if case.draws else rolled(input_sets[-1]))
     expected = [case.eager(fresh(each)) for each in input_sets]
     if any(each.error is not None for each in expected):
         return None
@@ -77,6 +79,8 @@ def _by_threads(case: Case, rounds: int, *, turns: bool = False) -> str | None:
                 worker.join()
     finally:
         sys.setswitchinterval(slice_before)
+    if case.draws:
+        return in_threads(case, [ran for _, ran in results_by_thread])
     return next((wrong for i, ran in results_by_thread if (wrong := _threaded(case, ran, expected[i], input_sets[i])) is not None), None)
 
 

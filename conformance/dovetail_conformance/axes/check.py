@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dovetail import dtypes
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported
 from dovetail.extend.advanced import checked
-from dovetail_conformance.accuracy import inaccuracy
+from dovetail_conformance.accuracy import Place, inaccuracies
 from dovetail_conformance.attributes import unlike
 from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.covering import Row
-from dovetail_conformance.axes.exact import normalized_room, sums_exactly, turned_room
-from dovetail_conformance.axes.gradients import Gradients, ends_the_process, gradients, subset
+from dovetail_conformance.axes.exact import added_up, normalized_room, sums_exactly, turned_room, undefined_room
+from dovetail_conformance.axes.gradients import Gradients, cotangent, ends_the_process, gradients, subset
 from dovetail_conformance.axes.modes import mode
-from dovetail_conformance.axes.variants import Variant, Variants
+from dovetail_conformance.axes.variants import CROSSED, Variant, Variants
 from dovetail_conformance.case import MOST, Case, Ran, errors_of, scaled
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
-from dovetail_conformance.chance import unlike_draws, unlike_in_chance
-from dovetail_conformance.oracle import identical
+from dovetail_conformance.chance import FEW, unknown_numbers, unlike_draws, unlike_in_chance
+from dovetail_conformance.oracle import identical, same_bits
 from dovetail_conformance.program import calm, fresh, perturbed, widened
 from dovetail_conformance.subject import is_referee
 
@@ -33,12 +34,13 @@ TRAINED = ("plain", "autocast", "deterministic", "one thread", "three threads") 
 RELATED = (dtypes.int64, dtypes.complex64)  # dtypes that stand for others of their kind as well
 STYLED = (*RELATED, dtypes.float64)  # dtypes besides the first with which each way of passing arguments is tried
 RELATIVE = (Row(), Row(values="wide"), Row(size="odd", values="wide"), Row(size="block", layout="gapped", values="kinks"))
+PROPORTION = 16.0  # roundings of a product that is formed in another order
 FEWER = 3  # rows for an operation of which the executor runs only parts: a third
 
 
 def variants(cell: Cell) -> Outcome | None:
     """Results and gradients are right along every axis: sizes, layouts, values, arguments, inputs that require gradients, cotangents, modes."""
-    if not cell.claimed or cell.info.random or cell.dtype.storage_only or not (chosen := of_cell(cell)):
+    if not cell.claimed or cell.dtype.storage_only or not (chosen := of_cell(cell)):
         return None
     claimed = [variant for variant in chosen if variant.case.claimed]
     for variant in claimed:
@@ -49,31 +51,54 @@ def variants(cell: Cell) -> Outcome | None:
     return Outcome("pass", "", len(claimed), len(chosen)) if claimed else None
 
 
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a variant: in which part of it, and with which elements of which result; `raised` tells that it raised an error."""
+
+    part: str
+    text: str
+    place: Place = (-1, None)
+    raised: bool = False
+
+    def within(self, other: Fault) -> bool:
+        """Return whether another fault has this one as a part."""
+        (at, mine), (where, theirs) = self.place, other.place
+        if self.part != other.part or self.raised != other.raised or at != where or (mine is None) != (theirs is None):
+            return False
+        return mine is None or (mine.shape == theirs.shape and not bool((mine & ~theirs).any()))
+
+
 def judged(cell: Cell, variant: Variant, *, called: bool = True, trained: bool = True) -> Outcome | None:
     """Return a failure where a variant is wrong, called without gradients or in training, and it is this executor's fault; else None."""
 
     def judge(case: Case) -> str | None:
-        return (_called(variant) if called else None) or (_trained(cell, variant) if trained else None)
+        excused: dict[bool, list[Fault]] = {}
+        for grad, faults in ((False, _called(variant) if called else ()), (True, _trained(cell, variant) if trained else ())):
+            for fault in faults:
+                if grad not in excused:
+                    excused[grad] = _without(cell, variant, grad=grad)
+                if any(fault.within(other) for other in excused[grad]):
+                    continue
+                if fault.raised:
+                    raise Broke(fault.text)
+                return fault.text
+        return None
 
     outcome = cell.each(judge, "forward", [variant.case])
-    if outcome.state not in ("fail", "error") or _fails_without(cell, variant):
+    if outcome.state not in ("fail", "error"):
         return None
     outcome.message = outcome.message.replace(str(variant.case), str(variant), 1)
     return outcome
 
 
-def _fails_without(cell: Cell, variant: Variant) -> bool:
-    """Return whether the variant fails as well where the executors of last resort run it: then the fault is not this executor's."""
-    if is_referee(cell.subject.executor):
-        return False
-    others = replace(cell.subject, executor=cell.subject.others[0], others=cell.subject.others[1:]) if cell.subject.others else None
-    if others is None:
-        return False
+def _without(cell: Cell, variant: Variant, *, grad: bool) -> list[Fault]:
+    """Return what is wrong with the variant where the executors of last resort run it: that is not this executor's fault."""
+    if is_referee(cell.subject.executor) or not cell.subject.others:
+        return []
+    others = replace(cell.subject, executor=cell.subject.others[0], others=cell.subject.others[1:])
     case = Case(others, variant.case.info, variant.case.program, variant.case.label, variant.case.sample)
-    try:
-        return (_called(replace(variant, case=case)) or _trained(cell, replace(variant, case=case))) is not None
-    except Broke:
-        return True
+    same = replace(variant, case=case)
+    return list(_trained(cell, same) if grad else _called(same))
 
 
 def of_cell(cell: Cell) -> list[Variant]:
@@ -112,26 +137,44 @@ def _named(cell: Cell) -> bool:
     return bool(rows) and cell.info.symbol.id in rows
 
 
-def _called(variant: Variant) -> str | None:
-    """Describe what is wrong with a call without gradients: its result, what it wrote, a line whose result differs from its meta."""
+def _called(variant: Variant) -> Iterator[Fault]:
+    """Yield what is wrong with a call without gradients: its result, what it wrote, a line whose result differs from its meta."""
     case, row = variant.case, variant.row
     function = case.compiled_once("variant", passes=[checked], **_tracing(row))
     with mode(row.mode):
         inputs = fresh(case.program.inputs)  # inference tensors in inference mode
         ran = case.call(function, inputs)
         if isinstance(ran.error, Unsupported):
-            return None  # Dovetail refuses the program, whichever executor runs it
+            return  # Dovetail refuses the program, whichever executor runs it
         if ran.error is not None:
-            raise Broke(whole(ran.error))
+            yield Fault("the call", whole(ran.error), raised=True)
+            return
         eager = (case.expected.result, list(case.expected.inputs))
         got = (case.settled(ran.result, case.expected.result, case.program.inputs), list(ran.inputs))
-        truth = case.truth(eager, case.program.inputs)
-        truth = replace(truth, length=1, sharp=True) if sums_exactly(case) else truth
-        if not identical(got, eager) and (difference := inaccuracy(got, truth)) is not None:
-            difference = unlike_in_chance(case, function, lambda: fresh(case.program.inputs)) if case.draws else difference
-            if difference is not None:
-                return difference
-        return unlike(ran.result, case.expected.result) or case.louder(function, ran, case.expected, case.program.inputs)
+        if not identical(got, eager):
+            if not case.draws:
+                truth = case.truth(eager, case.program.inputs)
+                truth = replace(truth, length=1, sharp=True) if sums_exactly(case) else truth
+                wrong = [Fault("the result", text, place) for text, place in inaccuracies(got, truth)]
+            else:
+                wrong = [Fault("the numbers", text) for text in (_unlike_by_chance(case, function, ran),) if text is not None]
+            yield from wrong
+            if wrong:
+                return
+        for part, text in (
+            ("attributes", unlike(ran.result, case.expected.result)),
+            ("output", case.louder(function, ran, case.expected, case.program.inputs)),
+        ):
+            if text is not None:
+                yield Fault(part, text)
+
+
+def _unlike_by_chance(case: Case, function: Callable[..., Any], ran: Ran) -> str | None:
+    """Describe what is wrong with a random result that is not eager's for the same seed; None where chance explains it."""
+    for i, (x, before, wanted) in enumerate(zip(ran.inputs, case.program.inputs, case.expected.inputs)):
+        if same_bits(wanted, before) and not same_bits(x, before):
+            return f"it wrote into x{i}, which it only reads"
+    return unknown_numbers(case, ran) or unlike_in_chance(case, function, lambda: fresh(case.program.inputs), FEW)
 
 
 def _tracing(row: Row) -> dict[str, str]:
@@ -139,61 +182,104 @@ def _tracing(row: Row) -> dict[str, str]:
     return {"interpretation": "bytecode"} if row.mode == "autocast" else {}
 
 
-def _trained(cell: Cell, variant: Variant) -> str | None:
-    """Describe what is wrong with a call that requires gradients: its result, the gradients, a cotangent that was written."""
+def _trained(cell: Cell, variant: Variant) -> Iterator[Fault]:
+    """Yield what is wrong with a call that requires gradients: its result, the gradients, a cotangent that was written."""
     case, row = variant.case, variant.row
     if any(each.kind == "skip" and each.covers("backward", cell.dtype, cell.device.type) for each in cell.info.directives):
-        return None
+        return
     if not cell.info.grad or not cell.dtype.inexact or row.mode not in TRAINED or case.reference is None:
-        return None
+        return
     if not (candidates := case.differentiable):
-        return None
+        return
     if row.cotangent == "not finite" and not case.pointwise:  # 0 * inf is NaN in one sum and left out of another
         row = row.without("cotangent")
     wanted = subset(candidates, row.grad)
     if ends_the_process(cell.info.symbol.id, case.program.inputs, wanted):
-        return None
-    judged = {
-        "sharp": row.values == "kinks" and case.pointwise,  # there a rounding of the inputs would change the branch
-        "kinds": row.cotangent != "not finite" and (row.values != "extreme" or case.pointwise),  # inf * 0 is NaN where it is a term
-    }
+        return
     with mode(row.mode), calm():
         theirs = gradients(case.eager, fresh(case.program.inputs), wanted, row.cotangent)
         if theirs is None or theirs.error is not None:
-            return None
+            return
         function = case.compiled_once("trained variant", **_tracing(row))
         ours = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
         if ours is None:
-            return "the gradient is missing"
+            yield Fault("the gradient", "the gradient is missing")
+            return
         if isinstance(ours.error, Unsupported):
-            return None
+            return
         if ours.error is not None:
-            raise Broke(f"with gradients of {_inputs(wanted)}, {whole(ours.error)}")
-        difference = _unlike(case, ours, theirs, wanted, row.cotangent, **judged)
-        if difference is None and ours.noise.beyond(theirs.noise) is not None:  # a first call may load a library
+            yield Fault("the training call", f"with gradients of {_inputs(wanted)}, {whole(ours.error)}", raised=True)
+            return
+        if ours.written:
+            yield Fault("the cotangent", "the backward wrote into its cotangent")
+        if not identical((ours.results, ours.values), (theirs.results, theirs.values)):
+            wrong = list(_off_by_chance(case, function, ours, theirs, wanted, row) if case.draws else _unlike(case, ours, theirs, wanted, row))
+            yield from wrong
+            if wrong:
+                return
+        if ours.noise.beyond(theirs.noise) is not None:  # a first call may load a library
             again = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
-            return None if again is None else again.noise.beyond(theirs.noise)
-        if difference is None or not case.draws:
-            return difference
-        calls = (partial(case.call, function), case.eager)
-        return unlike_draws(*(partial(_drawn, case, call, wanted, row.cotangent) for call in calls))
+            if again is not None and (text := again.noise.beyond(theirs.noise)) is not None:
+                yield Fault("the output of training", text)
+
+
+def _off_by_chance(case: Case, function: Callable[..., Any], ours: Gradients, theirs: Gradients, wanted: Sequence[int], row: Row) -> Iterator[Fault]:
+    """Yield what is wrong with random results and gradients that are not eager's for the same seed."""
+    calls = (partial(case.call, function), case.eager)
+    text = _unproportional(case, ours, theirs, wanted, row)
+    text = text or unlike_draws(*(partial(_drawn, case, call, wanted, row.cotangent) for call in calls), FEW)
+    if text is not None:
+        yield Fault("the numbers of training", text)
 
 
 def _drawn(case: Case, call: Callable[..., Ran], wanted: Sequence[int], kind: str, seed: int) -> list[Any] | None:
-    """Return the results and gradients of a call that draws random numbers, for a seed."""
+    """Return the results and gradients of a call that draws random numbers, for a seed, and their products, which tell that both drew one number."""
     outcome = gradients(partial(call, seed=seed), fresh(case.program.inputs), wanted, kind)
-    return None if outcome is None or outcome.error is not None else [*outcome.results, *outcome.values]
-
-
-def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int], kind: str, *, sharp: bool, kinds: bool) -> str | None:
-    if ours.written:
-        return "the backward wrote into its cotangent"
-    if identical((ours.results, ours.values), (theirs.results, theirs.values)):
+    if outcome is None or outcome.error is not None:
         return None
-    if identical(case.settled(ours.results, theirs.results, case.program.inputs), theirs.results) and not identical(ours.results, theirs.results):
-        return None  # the gradients flow to others of equal elements
+    products = [x * g for x in outcome.results for g in outcome.values if isinstance(x, Tensor) and isinstance(g, Tensor) and x.shape == g.shape]
+    return [*outcome.results, *outcome.values, *products]
 
-    eps = max(torch.finfo(case.program.inputs[i].dtype).eps for i in wanted)
+
+def _unproportional(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int], row: Row) -> str | None:
+    """Describe gradients that are not the cotangent times the result divided by the input, where eager's are, as in a dropout; None where they are.
+
+    What a dropout multiplies a gradient by is what it multiplied the input by, whichever elements it dropped.
+    """
+    for i, mine, eager in zip(wanted, ours.values, theirs.values):
+        if mine is None or eager is None:
+            return None if mine is eager else f"the gradient of x{i} is missing, or eager has none"
+        if (mine.shape, mine.dtype) != (eager.shape, eager.dtype):
+            return f"the gradient of x{i} is {mine.dtype}{list(mine.shape)} in place of {eager.dtype}{list(eager.shape)}"
+    alike = len(ours.results) == len(theirs.results) == len(wanted) == 1 and ours.results[0].shape == case.program.inputs[wanted[0]].shape
+    if not alike or row.cotangent == "not finite" or case.program.inputs[wanted[0]].is_complex():
+        return None
+    x, flowing = case.program.inputs[wanted[0]].detach(), cotangent(theirs.results[0], row.cotangent)
+    if _off_proportion(x, flowing, theirs.results[0], theirs.values[0]) is not None:
+        return None
+    at = _off_proportion(x, flowing, ours.results[0], ours.values[0])
+    return None if at is None else f"the gradient of x{wanted[0]} at {at} is not the cotangent times what the result is of the input"
+
+
+def _off_proportion(x: Tensor, flowing: Tensor, result: Tensor, gradient: Tensor) -> list[int] | None:
+    """Return where gradient * x is not cotangent * result; None where it is everywhere."""
+    info = torch.finfo(result.dtype)
+    x, flowing, result, gradient = (each.detach().to(torch.float64) for each in (x, flowing, result, gradient))
+    left, right = gradient * x, flowing * result
+    least = info.smallest_normal * info.eps * (x.abs() + flowing.abs())
+    room = PROPORTION * (info.eps * torch.maximum(left.abs(), right.abs()) + least)
+    wrong = ((left - right).abs() > room) & torch.isfinite(left.abs()) & torch.isfinite(right.abs())
+    return [int(n) for n in wrong.nonzero()[0]] if bool(wrong.any()) else None
+
+
+def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int], row: Row) -> Iterator[Fault]:
+    """Yield the results and gradients that differ from eager's by more than is allowed."""
+    if identical(case.settled(ours.results, theirs.results, case.program.inputs), theirs.results) and not identical(ours.results, theirs.results):
+        return  # the gradients flow to others of equal elements
+
+    kind, eps = row.cotangent, max(torch.finfo(case.program.inputs[i].dtype).eps for i in wanted)
+    kinds = kind != "not finite" and (row.values != "extreme" or case.pointwise)  # inf * 0 is NaN where it is a term
+    sharp = row.values == "kinks" and case.pointwise  # there a rounding of the inputs would change the branch
 
     def exact(part: str, moved: int | None = None) -> Any:
         if moved is None or part == "results":
@@ -211,11 +297,11 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         own, others = (partial(each, case, wanted, kind, part) for each in (_own, _others))
         truth = replace(truth, sharp=truth.sharp or sharp, own=own, others=others)
         if part == "values":
-            extra = normalized_room(case, theirs.results, theirs.values, theirs.largest)
-            truth = replace(truth, extra=turned_room(case, theirs.values, wanted, kind) if case.pointwise else extra)
-        if (difference := inaccuracy(getattr(ours, part), truth)) is not None:
-            return f"{what} for {kind} cotangents: {difference}"
-    return None
+            extra = turned_room(case, theirs.values, wanted, kind) if case.pointwise else normalized_room(case, theirs)
+            extra = undefined_room(theirs.values, extra) if row.values == CROSSED.values else extra
+            truth = replace(truth, extra=extra, length=max(truth.length, added_up(case, theirs.results, wanted)))
+        for text, place in inaccuracies(getattr(ours, part), truth):
+            yield Fault(what, f"{what} for {kind} cotangents: {text}", place)
 
 
 def _own(case: Case, wanted: Sequence[int], kind: str, part: str) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dovetail import prims
 from dovetail.prims import Tag
-from dovetail_conformance.axes.gradients import gradients
+from dovetail_conformance.axes.gradients import Gradients, gradients
 from dovetail_conformance.case import Case
 from dovetail_conformance.oracle import flat
 from dovetail_conformance.program import fresh
@@ -34,17 +34,35 @@ def sums_exactly(case: Case) -> bool:
     return term * case.length < MOST
 
 
-def normalized_room(case: Case, results: Sequence[Any], gradients: Sequence[Any], cotangent: float) -> list[Any]:
+def added_up(case: Case, results: Sequence[Any], wanted: Sequence[int]) -> int:
+    """Return how many terms the sum of a gradient may have: the elements of a result for each of an input that was broadcast."""
+    written = max((x.numel() for x in flat(results) if isinstance(x, Tensor)), default=1)
+    return max((written // max(1, case.program.inputs[i].numel()) for i in wanted), default=1)
+
+
+def undefined_room(values: Sequence[Any], extra: Sequence[Any]) -> list[Any]:
+    """Return the rooms of gradients, without a limit where eager's are not finite: such as that of a product of 0 and infinity."""
+
+    def room(gradient: Any, other: Any) -> Any:
+        if not isinstance(gradient, Tensor) or gradient.is_complex():
+            return other
+        undefined = torch.where(torch.isfinite(gradient.detach()), 0.0, torch.inf).to(torch.float64)
+        return undefined if other is None else undefined + other
+
+    return [room(*pair) for pair in zip(values, extra, strict=True)]
+
+
+def normalized_room(case: Case, theirs: Gradients) -> list[Any]:
     """Return how far each gradient of a softmax may be off since it is computed of the rounded result, g - sum(result * g); None of others."""
     normalized = {prims.exp, prims.sum} <= set(case.prims)
-    first = next((x for x in flat(results) if isinstance(x, Tensor)), None)
+    first = next((x for x in flat(theirs.results) if isinstance(x, Tensor)), None)
 
     def room(gradient: Any) -> Any:
         if not normalized or first is None or not isinstance(gradient, Tensor) or gradient.shape != first.shape or not first.is_floating_point():
             return None
-        return ROUNDINGS * torch.finfo(first.dtype).eps * cotangent * first.detach().abs().to(torch.float64)
+        return ROUNDINGS * torch.finfo(first.dtype).eps * theirs.largest * first.detach().abs().to(torch.float64)
 
-    return [room(gradient) for gradient in flat(gradients)]
+    return [room(gradient) for gradient in theirs.values or ()]
 
 
 def turned_room(case: Case, values: Sequence[Any], wanted: Sequence[int], kind: str) -> list[Any]:

@@ -99,13 +99,18 @@ def _reaching(sample: SampleInput, symbol: int, new: int) -> SampleInput | None:
 
 
 def lengthened(sample: SampleInput) -> Iterator[list[SampleInput]]:
-    """Yield, for each whole number above 1 in the sample's arguments, the samples with a large one in its place, the largest first."""
-    new = (TOTAL["large"], ROW)
+    """Yield, for each whole number above 1 in the sample's arguments, the samples with a large one in its place, the largest first.
+
+    Beside another size it is smaller: a plugin may lay out as many rows as columns.
+    """
+    lists = [(i, value) for i, value in enumerate(sample.args) if type(value) in (tuple, list)]
+    numbers = [n for n in [*sample.arguments().values(), *(n for _, value in lists for n in value)] if type(n) is int and n > 1]
+    new = (TOTAL["large"] if len(numbers) == 1 else TOTAL["block"], ROW)
     for key, value in sample.arguments().items():
         if type(value) is int and value > 1:
             yield [sample.with_argument(key, n) for n in new]
-    for i, value in enumerate(sample.args):
-        for k, old in enumerate(value if type(value) in (tuple, list) else ()):
+    for i, value in lists:
+        for k, old in enumerate(value):
             if type(old) is int and old > 1:
                 yield [sample.with_argument(i, type(value)((*value[:k], n, *value[k + 1 :]))) for n in new]
 

@@ -43,7 +43,7 @@ HUGE, SPECIAL, USUAL = Row(size="huge"), Row(size="odd", values="extreme"), Row(
 IMAGES = tuple(Row(size="images", layout=layout) for layout in (PLAIN, "channels-last"))
 MIXED = (*(Row(size="odd", mixed=level) for level in LEVELS), Row(size="odd", mixed="other", place="first"))
 WIDE = Row(size="odd", values="wide")
-CROSSED = Row(size="odd", values="crossed", mode="inference")  # a gradient may be undefined there
+CROSSED = Row(size="odd", values="crossed")
 RANGED = tuple(Row(size="long", which=which, values="wide") for which in ("first", "second"))  # blocks of a row with values of other ranges
 EXACT = tuple(Row(size="large", which=which, values="kinks") for which in ("first", "second"))  # terms that add up without an error
 SUMMED = tuple(Row(size="large", which=which, values="shifted") for which in ("first", "second"))  # terms that 16 bits cannot add up
@@ -315,7 +315,8 @@ class Variants:
             if row.broadcast == "scalar":
                 return x.flatten()[0].clone()
             dims = range(x.ndim)[slice(*SINGLE[row.broadcast])]
-            return x[tuple(slice(0, 1) if d in dims else slice(None) for d in range(x.ndim))].clone()
+            single = x[tuple(slice(0, 1) if d in dims else slice(None) for d in range(x.ndim))]
+            return single.clone(memory_format=torch.contiguous_format)
 
         return mapped(sample, cut)
 

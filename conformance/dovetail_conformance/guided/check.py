@@ -60,7 +60,7 @@ def _sequenced(search: Search, own: Own) -> Outcome | None:
 def _implementation(cell: Cell) -> Implementation | None:
     """Return what runs the operation, where the level has this check for the cell; None where it does not, or where nothing is Python."""
     wanted = cell.level.calls and cell.first and (cell.subject.few or cell.level.rank > 1) and cell.subject.names(cell.info.symbol.id)
-    if not wanted or not cell.claimed or cell.info.random or cell.dtype.storage_only or not cell.cases[0].program.eager:
+    if not wanted or not cell.claimed or cell.dtype.storage_only or not cell.cases[0].program.eager:
         return None
     executor = cell.subject.executor
     return executor.implementation(cell.info.symbol) if isinstance(executor, OperatorExecutor) else None

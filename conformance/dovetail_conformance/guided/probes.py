@@ -15,6 +15,7 @@ from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.variants import Variant
 from dovetail_conformance.case import SEED, Case, Ran
 from dovetail_conformance.cell import Cell, Outcome
+from dovetail_conformance.chance import differs_in_kind, unknown_numbers
 from dovetail_conformance.claims import lines_of
 from dovetail_conformance.guided.corpus import Candidate
 from dovetail_conformance.guided.recorder import Recorder
@@ -96,6 +97,8 @@ class Direct:
         ours, theirs = (ran.result, list(ran.inputs)), (case.expected.result, list(case.expected.inputs))
         if identical(ours, theirs):
             return None
+        if case.draws:
+            return differs_in_kind(ran.result, case.expected.result) or unknown_numbers(case, ran)  # what is judged is compared in distribution
         if sum(x.numel() for x in tensors(case.expected.result)) > JUDGED and _alike(ours, theirs):
             return None
         with mode(candidate.row.mode):
