@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
@@ -12,6 +13,7 @@ from dovetail.extend import OperatorExecutor
 from dovetail_conformance import check
 from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.arguments import with_other_values
+from dovetail_conformance.axes.check import Fault
 from dovetail_conformance.axes.covering import AXES, rows
 from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import laid_out
@@ -206,3 +208,26 @@ def test_operations_without_tensors_have_long_results() -> None:
     report = check(ex, operations=["torch.full"], devices=["cpu"], level="core", checks=["variants"])
 
     assert [row.message for row in report.failures if "70001" in row.message], report.counts
+
+
+def test_an_excuse_covers_the_elements_that_are_wrong_without_the_plugin_alone() -> None:
+    first = Fault("the result", "", (0, torch.tensor([True, False])))
+    both = replace(first, place=(0, torch.tensor([True, True])))
+
+    assert first.within(both) and not both.within(first)
+    assert not first.within(replace(both, part="the gradient of x0"))
+    assert not first.within(replace(both, place=(1, both.place[1])))
+
+
+def test_numbers_move_where_there_are_no_tensors() -> None:
+    """10 to the power of linspace is off by more units than its own rounding."""
+
+    def powers(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, out=None):
+        return torch.pow(float(base), torch.linspace(start, end, steps, dtype=dtype))
+
+    ex = OperatorExecutor("powers", dtypes=["float32"])
+    ex.implements("torch.logspace", powers, checker=lambda *args, **named: named.get("dtype") is torch.float32 and not named.get("base", 10) < 0)
+
+    report = check(ex, operations=["torch.logspace"], devices=["cpu"], level="core", dtypes=["float32"], checks=["forward", "variants", "branches"])
+
+    assert not report.failures, report.failures[0].message

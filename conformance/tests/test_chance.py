@@ -10,6 +10,7 @@ import torch
 from dovetail_conformance import check
 from dovetail_conformance.broken import running
 from dovetail_conformance.chance import unlike_draws
+from dovetail_conformance.independence import alike_in_a_row, uneven
 
 Fill = Callable[[torch.Generator], torch.Tensor]
 
@@ -69,3 +70,38 @@ def test_a_dropout_of_its_own_is_judged_by_its_chance(name: str) -> None:
     (row,) = [row for row in report if row.check == "forward"]
     assert row.state == ("pass" if wrong is None else "fail"), row.message
     assert wrong is None or wrong in row.message
+
+
+def in_blocks(g: torch.Generator) -> torch.Tensor:
+    return torch.randn(1024, generator=g).repeat(3)
+
+
+def many(g: torch.Generator) -> torch.Tensor:
+    return torch.randn(3072, generator=g)
+
+
+@pytest.mark.parametrize(
+    ("fill", "wrong"),
+    [(many, None), (in_blocks, "1024 apart"), (lambda g: many(g) + torch.arange(3072) * 1e-4, "the mean of")],
+    ids=["independent", "blocks that come again", "a drift"],
+)
+def test_numbers_that_depend_on_each_other_are_noticed(fill: Fill, wrong: str | None) -> None:
+    problem = unlike_draws(drawing(fill), drawing(many))
+
+    assert problem is None if wrong is None else wrong in problem
+
+
+def test_a_part_of_a_large_result_is_compared_with_eagers() -> None:
+    theirs = [torch.rand(70_000, dtype=torch.float64) for _ in range(2)]
+    ours = [torch.rand(70_000, dtype=torch.float64) for _ in range(2)]
+    late = [torch.cat([x[:65_536], x[65_536:] * 0.8]) for x in ours]
+
+    assert uneven(ours, theirs) is None
+    assert "elements 65," in uneven(late, theirs)
+
+
+def test_a_call_that_repeats_the_numbers_of_the_one_before_is_noticed() -> None:
+    first, second = ([torch.rand(100, dtype=torch.float64) for _ in range(4)] for _ in range(2))
+
+    assert alike_in_a_row(first, second) is None
+    assert "0 elements apart" in alike_in_a_row(first, [1 - x for x in first])

@@ -63,9 +63,8 @@ def in_format(shape: tuple[int, ...], *inputs: TensorSpec) -> TensorSpec:
 
 def _sequence_in_format(shape: tuple[int, ...], weight: TensorSpec) -> TensorSpec:
     """Return a new spec of sequences, channels last where the weight is: PyTorch makes the input row-major and runs both as images of one row."""
-    out, (first, step, last) = weight.fresh(shape), weight.steps
-    image = weight.view((*weight.shape[:2], 1, weight.shape[2]), (first, step, weight.shape[2] * last, last))
-    is_last = weight.strides is not None and is_channels_last(image)
+    out, (_, channels, kernel), (first, step, last) = weight.fresh(shape), weight.shape, weight.steps
+    is_last = weight.strides is not None and channels != 1 and step != 0 and last >= step * channels and first >= last * kernel
     return laid_out(out, channels_last_order(3)) if is_last else out
 
 

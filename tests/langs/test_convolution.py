@@ -30,6 +30,17 @@ def test_arguments_as_ints_and_tuples(spatial):
     agrees(lambda x, w: TRANSPOSED[spatial](x[0], w[:4], groups=2, dilation=2), x, w, **TOLERANCE)
 
 
+@pytest.mark.parametrize("which", ["input", "weight", "both"])
+def test_sequences_lie_as_their_weight_does(which):
+    x, w, b = inputs(1)
+    x = x.mT.contiguous().mT if which != "weight" else x
+    w = w.mT.contiguous().mT if which != "input" else w
+    agrees(CONV[1], x, w, b, **TOLERANCE)
+    agrees(lambda x, w: CONV[1](x, w[:, :, :1], None, 2, 1), x, w, **TOLERANCE)
+    agrees(lambda x, w: TRANSPOSED[1](x, w[:4], None, 2), x, w, **TOLERANCE)
+    gradients_agree(CONV[1], x, w, b, **TOLERANCE)
+
+
 @pytest.mark.parametrize("spatial", [2, 3])
 @pytest.mark.parametrize("which", ["input", "weight", "both"])
 def test_channels_last_stays(spatial, which):

@@ -104,6 +104,13 @@ def test_bad_calls_raise_as_in_eager(fn):
     raises_as_eager(fn, torch.randn(2, 3))
 
 
+@pytest.mark.parametrize("name", ["weight", "bias", "running_mean"])
+def test_instance_norm_of_parameters_with_two_dimensions_raises_as_in_eager(name):
+    parameters = {"running_mean": torch.zeros(3), "running_var": torch.ones(3), name: torch.ones(3, 1)}
+    for use_input_stats in (True, False):
+        raises_as_eager(lambda x: F.instance_norm(x, **parameters, use_input_stats=use_input_stats), torch.randn(2, 3, 4))  # noqa: B023
+
+
 @pytest.mark.parametrize(
     "fn",
     [

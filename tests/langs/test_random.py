@@ -82,6 +82,7 @@ GENERATED = {
     "multinomial": lambda x, g: torch.multinomial(x, 2, generator=g),
     "uniform_": lambda x, g: x.clone().uniform_(2, 3, generator=g),
     "normal_": lambda x, g: x.clone().normal_(generator=g),
+    "bernoulli_ of a tensor": lambda x, g: torch.empty(3, 4, 5).bernoulli_(x, generator=g),
 }
 
 

@@ -89,6 +89,20 @@ def test_variances_take_unbiased_or_correction(fn):
     agrees(fn, X)
 
 
+@pytest.mark.parametrize("correction", [6, 9])
+@pytest.mark.parametrize("fn", [torch.var, torch.std, torch.var_mean, torch.std_mean])
+def test_variances_without_freedom_have_eagers_gradient(fn, correction):
+    """It is infinite, or NaN for the mean itself, but along dimensions that are named."""
+
+    def total(*args):
+        out = fn(*args, correction=correction)
+        return out[0] + out[1] if isinstance(out, tuple) else out
+
+    for x in (torch.tensor([-2.0, -1.0, 0.0, 0.0, 1.0, 2.0]), X.flatten()[:6], torch.tensor(3.0)):
+        harness.gradients_agree(total, x, equal_nan=True)
+    harness.gradients_agree(lambda x: total(x, (0, 1)), X[:2, :3], equal_nan=True)
+
+
 def test_half_precision_sums_are_collected_in_float32():
     x = torch.full((4096,), 1.0, dtype=torch.bfloat16)
     for way in harness.ways().values():

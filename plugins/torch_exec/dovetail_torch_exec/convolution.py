@@ -32,12 +32,9 @@ def sequence(out: Tensor) -> Tensor:
 
 
 def _is_channels_last(weight: Tensor) -> bool:
-    """Return whether a weight of sequences has its channels innermost, as the meta decides: PyTorch looks at strides of single elements as well."""
-    (outs, channels, kernel), (first, step, last) = weight.shape, weight.stride()
-    if weight.is_contiguous() or channels == 1 or step == 0:
-        return False
-    row = step * channels
-    return (kernel == 1 or last >= row) and (outs == 1 or first >= (row if kernel == 1 else last * kernel))
+    """Return whether a weight of sequences has its channels innermost, as the meta decides."""
+    (_, channels, kernel), (first, step, last) = weight.shape, weight.stride()
+    return not weight.is_contiguous() and channels != 1 and step != 0 and last >= step * channels and first >= last * kernel
 
 
 def _by_parts(fn: Callable, a: Tensor, b: Tensor, keywords: dict) -> Tensor:
