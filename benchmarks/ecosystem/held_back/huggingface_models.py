@@ -141,17 +141,23 @@ HEADS: dict[str, tuple[str, str, Callable, dict[str, Any]]] = {  # type, class o
     "olmo2": ("olmo2", "AutoModelForCausalLM", causal, {"pad_token_id": 0}),
     "falcon, alibi": ("falcon", "AutoModelForCausalLM", causal, {"alibi": True, "new_decoder_architecture": False}),
     "bloom, labels": ("bloom", "AutoModelForCausalLM", causal, {"slow_but_exact": True}),
-    "t5, gated gelu": ("t5", "AutoModelForSeq2SeqLM", translation, {"feed_forward_proj": "gated-gelu"}),
+    "t5, gated gelu": ("t5", "AutoModelForSeq2SeqLM", translation, {"feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0}),
     "bart, labels": ("bart", "AutoModelForSeq2SeqLM", translation, {"encoder_layerdrop": 0.0, "activation_function": "relu"}),
     "marian, hidden states and attentions": (
         "marian",
         "AutoModelForSeq2SeqLM",
         translation,
-        {"output_hidden_states": True, "output_attentions": True, "_attn_implementation": "eager", "decoder_start_token_id": 1},
+        {
+            "output_hidden_states": True,
+            "output_attentions": True,
+            "_attn_implementation": "eager",
+            "decoder_start_token_id": 1,
+            "decoder_vocab_size": table.VOCABULARY,
+        },
     ),
     "vit, classes": ("vit", "AutoModelForImageClassification", labelled_images, {"qkv_bias": False}),
     "vit, masked patches": ("vit_mae", "AutoModelForPreTraining", images, {}),
-    "deit, gelu_fast": ("deit", "AutoModelForImageClassification", labelled_images, {"hidden_act": "gelu_fast"}),
+    "deit, gelu_fast": ("deit", "DeiTForImageClassification", labelled_images, {"hidden_act": "gelu_fast"}),
     "dinov2, swiglu": ("dinov2", "AutoModelForImageClassification", labelled_images, {"use_swiglu_ffn": True}),
     "convnextv2, classes": (
         "convnextv2",
@@ -162,7 +168,7 @@ HEADS: dict[str, tuple[str, str, Callable, dict[str, Any]]] = {  # type, class o
     "resnet, basic layers": ("resnet", "AutoModelForImageClassification", labelled_images, {"layer_type": "basic", "depths": [1, 1, 1, 1]}),
     "segformer, maps": ("segformer", "AutoModelForSemanticSegmentation", maps, {}),
     "clip, contrastive loss": ("clip", "AutoModel", pairs, {}),
-    "siglip, contrastive loss": ("siglip", "AutoModel", pairs, {}),
+    "siglip, contrastive loss": ("siglip", "AutoModel", pairs, {"text_config.projection_size": 32}),
     "wav2vec2, CTC": ("wav2vec2", "AutoModelForCTC", sound, {"ctc_loss_reduction": "mean", "mask_time_prob": 0.0, "layerdrop": 0.0}),
     "hubert, classes": ("hubert", "AutoModelForAudioClassification", spoken_classes, {"mask_time_prob": 0.0, "layerdrop": 0.0}),
     "mamba, labels": ("mamba", "AutoModelForCausalLM", lambda batch: text(batch) | {"labels": tokens(batch)}, {"use_mambapy": False}),
@@ -198,18 +204,20 @@ def own_loss(out: Any) -> torch.Tensor:
 
 
 def configuration(kind: str, options: dict[str, Any]) -> transformers.PreTrainedConfig:
-    """Return a small configuration of that type with these options."""
+    """Return a small configuration of that type with these options; those of a configuration within it have its name before a dot."""
     config = table.shrink(transformers.AutoConfig.for_model(kind))
     if "num_labels" not in options:
         config.num_labels = CLASSES
     for name, value in options.items():
-        setattr(config, name, value)
+        inner, _, attribute = name.rpartition(".")
+        setattr(getattr(config, inner) if inner else config, attribute, value)
     return config
 
 
 def build(kind: str, model: str, inputs: Callable, options: dict[str, Any], checkpointed: bool = False) -> tuple[torch.nn.Module, Callable, None]:
     """Return a small model with random weights, and what makes a batch for it."""
-    network = getattr(transformers, model).from_config(configuration(kind, options))
+    network_class, config = getattr(transformers, model), configuration(kind, options)
+    network = network_class.from_config(config) if model.startswith("Auto") else network_class(config)
     if checkpointed:
         network.gradient_checkpointing_enable({"use_reentrant": False})
     return network, lambda batch: ((), inputs(batch)), None

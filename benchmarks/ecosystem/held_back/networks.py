@@ -142,7 +142,7 @@ def adapted(config: Any) -> nn.Module:
 
 
 for name, config in {
-    "LoHa": peft.LoHaConfig(r=2, target_modules=["mlp.c_proj"]),
+    "LoHa": peft.LoHaConfig(r=2, target_modules=["lm_head"]),
     "VeRA": peft.VeraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True),
     "P-tuning": peft.PromptEncoderConfig(task_type="CAUSAL_LM", num_virtual_tokens=3, encoder_hidden_size=8),
     "layer norms": peft.LNTuningConfig(target_modules=["ln_1", "ln_2"]),
