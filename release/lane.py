@@ -127,7 +127,7 @@ def project(folder: Path) -> dict:
 def select(torch: str, lane: Path) -> tuple[list[str], list[str]]:
     """Return what to tell pip beside the wheels, and all requirements as lines: where these are unchanged, so is the environment."""
     source = lane / "checkout"
-    pins = [line for line in (source / "constraints.txt").read_text().splitlines() if not line.startswith("torch==")]
+    pins = [line for line in (source / "constraints.txt").read_text().splitlines() if not line.startswith(UNPINNED)]
     constraints = lane / "constraints.txt"
     constraints.write_text("\n".join(pins))
     group = f"{source / 'pyproject.toml'}:dev"
@@ -167,6 +167,7 @@ def test(environment: Environment, lane: Path, arguments: Sequence[str], commit:
     return Result(*about, commit, today, seconds, **outcomes(junit))
 
 
+UNPINNED = ("torch==", "setuptools==")  # some versions of torch exclude the newest setuptools
 ABOUT = "import platform as p, torch; print(p.python_version(), torch.__version__, '-'.join((p.system(), p.machine(), *p.libc_ver())))"
 INHERITED = ("PYTHON", "TORCH", "TESTS", "WORKERS", "LANES", "DISTRIBUTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # of `make lane`
 
