@@ -14,10 +14,10 @@ BATCHES = (2, 3, 2)
 OPTIONS = {"num_classes": 7}
 MODELS: dict[str, tuple[int, dict[str, Any]]] = {  # size of the images and options of each
     "beitv2_base_patch16_224": (32, {"img_size": 32, "depth": 2}),
-    "bat_resnext26ts": (128, {}),
+    "bat_resnext26ts": (256, {}),
     "eca_botnext26ts_256": (256, {}),
     "mobileone_s0": (64, {}),
-    "coat_lite_tiny": (64, {}),
+    "coat_lite_tiny": (64, {"img_size": 64}),
     "convnextv2_atto": (64, {"drop_path_rate": 0.1}),
     "darknet17": (64, {}),
     "deit3_small_patch16_224": (32, {"img_size": 32, "depth": 3}),
