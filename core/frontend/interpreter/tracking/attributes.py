@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -13,7 +14,7 @@ from dovetail.frontend.interpreter.protocols import is_data
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
 from dovetail.frontend.interpreter.tracking.constants import is_foreign_memory
 from dovetail.frontend.interpreter.tracking.effects import DELETED
-from dovetail.frontend.interpreter.tracking.lacking import is_library
+from dovetail.frontend.interpreter.tracking.lacking import LIBRARIES, is_library
 from dovetail.frontend.interpreter.world import Special
 
 _WRAPPERS = (property, staticmethod, classmethod)
@@ -208,13 +209,38 @@ class Attributes:
         return value if source is None or isinstance(value, BuiltinFunctionType) else self.reach(value, self.sources.attr(source, name))
 
     def _module_attr(self, module: ModuleType, name: str) -> Any:
+        if is_in_python(lookup(type(module), "__getattribute__")):
+            return self.call_function(self.method(module, "__getattribute__"), [module, name], {})
+        return self.generic_module_attr(module, name)
+
+    def generic_module_attr(self, module: ModuleType, name: str) -> Any:
+        """Return types.ModuleType.__getattribute__(module, name), with what `__getattr__` of the module's class adds."""
+        kind = type(module)
+        raw = NULL if kind is ModuleType else lookup(kind, name)
+        through_python = isinstance(raw, property) or is_in_python(lookup(type(raw), "__get__"))
+        if through_python and is_data(raw):
+            return self.bound(self.from_class(kind, name), module, kind, name)
         loads = "__getattr__" in vars(module) or lookup(type(module), "__getattr__") is not NULL
         if name not in vars(module) and loads and self.effects.now(vars(module), name) is NULL:
             getattr(module, name, None)  # a module that is loaded when it is first touched is there from now on
         value = self.from_namespace(vars(module), name)
         if value is not NULL:
             return value
+        if through_python:
+            return self.bound(self.from_class(kind, name), module, kind, name)
+        if raw is NULL and loads and (hook := self._module_hook(module)) is not None:
+            return hook(name)
         return self.reach(super().native_attr(module, name), self.sources.attr(self.sources.const(module), name))
+
+    def _module_hook(self, module: ModuleType) -> Callable[[str], Any] | None:
+        """Return the `__getattr__` in Python of a module, or of its class; None for those of libraries, which read nothing that a program changes."""
+        own = self.from_namespace(vars(module), "__getattr__")
+        if module.__name__.partition(".")[0] in LIBRARIES:
+            return None
+        if type(own) is FunctionType:
+            return lambda name: self.call_function(own, [name], {})
+        method = self.method(module, "__getattr__")
+        return None if method is None else lambda name: self.call_function(method, [module, name], {})
 
     def _of_metaclass(self, cls: type, name: str) -> Any:
         """Return an attribute of a class through a descriptor in Python of its metaclass, or its `__getattr__`; NULL where there is none."""

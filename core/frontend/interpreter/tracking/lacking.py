@@ -12,13 +12,13 @@ from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.source import Source, Sources
 
 _OWN_BASES = 2  # of a class derived from nothing: itself and object, and then CPython lets nobody set __bases__
-_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "dovetail"}
+LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "dovetail"}
 
 
 @per_class
 def is_library(cls: type) -> bool:
     """Return whether a class belongs to a library whose classes stay as they are."""
-    return cls.__module__.partition(".")[0] in _LIBRARIES
+    return cls.__module__.partition(".")[0] in LIBRARIES
 
 
 def class_guards(natives: dict[type, dict[str, Any]], is_fresh: Callable[[type], bool], sources: Sources) -> list[Guard]:

@@ -389,6 +389,7 @@ TABLE: dict[Any, Callable] = {
     object.__setattr__: _named(lambda tracker, owner, name, value: tracker.generic_store(owner, name, value)),
     object.__delattr__: _named(lambda tracker, owner, name: tracker.generic_delete(owner, name)),
     type.__getattribute__: _named(lambda tracker, cls, name: tracker.generic_class_attr(cls, name)),
+    ModuleType.__getattribute__: _named(lambda tracker, module, name: tracker.generic_module_attr(module, name)),
     object.__getattribute__: _named(lambda tracker, owner, name: tracker.generic_attr(owner, name)),
     len: _answer(lambda tracker, value: tracker.len(value)),
     bool: _answer(lambda tracker, value=False: value if value is True or value is False else tracker.truth(value)),

@@ -195,7 +195,7 @@ def rule_of(function: Any, args: Sequence[Any] = ()) -> Any:
         return of_class(function.__objclass__, function.__name__)
     if isinstance(function, _BOUND):  # some builtin methods are of a subclass
         owner = function.__self__
-        if owner is None or isinstance(owner, ModuleType):
+        if owner is None or (isinstance(owner, ModuleType) and type(function) is BuiltinFunctionType):
             return _of_module((function.__module__ or "").partition(".")[0], function.__name__, bool(args))
         if isinstance(owner, type) and function.__name__ == "__subclasses__":
             return VALUE
@@ -252,6 +252,6 @@ def name_of(function: Any) -> str:
     """Return the name of a callable, as the program writes it."""
     owner = getattr(function, "__self__", None)
     named = getattr(function, "__objclass__", None) or (owner if isinstance(owner, type) else type(owner))
-    inside = isinstance(owner, ModuleType) or owner is None
+    inside = owner is None or (isinstance(owner, ModuleType) and type(function) is not MethodWrapperType)
     where = getattr(function, "__module__", None) if inside and not hasattr(function, "__objclass__") else f"{named.__module__}.{named.__qualname__}"
     return f"{where}.{getattr(function, '__name__', function)}".replace("builtins.", "").replace("posix.", "os.")
