@@ -59,6 +59,7 @@ from dovetail.torch_internals.modes import TorchDispatchMode as TorchDispatchMod
 from dovetail.torch_internals.modes import any_autocast as any_autocast
 from dovetail.torch_internals.modes import autocast_devices as autocast_devices
 from dovetail.torch_internals.modes import autocast_keys as autocast_keys
+from dovetail.torch_internals.modes import cudnn_setting as cudnn_setting
 from dovetail.torch_internals.modes import fake_tensor_mode as fake_tensor_mode
 from dovetail.torch_internals.modes import no_modes as no_modes
 from dovetail.torch_internals.modes import no_torch_function as no_torch_function

@@ -1,10 +1,11 @@
-"""Modes of torch: overrides, dispatch, fake tensors, autocast and grad mode."""
+"""Modes of torch: overrides, dispatch, fake tensors, autocast, grad mode and settings of cuDNN."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -177,3 +178,13 @@ def switches_torch_function(function: Any, args: Any) -> bool:
     if owner is None:  # of the class
         owner = next(iter(args), None)
     return type(owner).__name__.startswith("DisableTorchFunction") and function.__name__ in ("__enter__", "__exit__")
+
+
+def cudnn_setting(function: Any, args: Sequence[Any]) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """Return what reads and what sets the setting of cuDNN that a function of torch's sets; None for any other function."""
+    name = getattr(function, "__name__", "")
+    if name == "_set_fp32_precision_setter" and args[:1] == ["cuda"]:
+        getter = resolve("torch._C._get_fp32_precision_getter")
+        return None if getter is None else (partial(getter, *args[:2]), partial(function, *args[:2]))
+    getter = resolve(f"torch._C.{name.replace('_set_', '_get_', 1)}") if name.startswith("_set_cudnn_") else None
+    return None if getter is None else (getter, function)

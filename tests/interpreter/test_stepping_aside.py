@@ -8,10 +8,12 @@ import pytest
 import torch
 from agreement import agrees, same
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dovetail
+from dovetail.errors import DovetailError
 
 FACTOR, SEEN = [3.0], []
 
@@ -145,11 +147,62 @@ def with_deterministic_algorithms(x):
     return x + 1, inside, torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("program", [with_default_dtype, with_default_device, with_deterministic_algorithms])
+def with_cudnn_flags(x):
+    with torch.backends.cudnn.flags(enabled=False, deterministic=True):
+        inside = torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic
+        y = x + 1 if x.sum() > 0 and not inside[0] else x
+    return y, inside, torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic
+
+
+@pytest.mark.parametrize("program", [with_default_dtype, with_default_device, with_deterministic_algorithms, with_cudnn_flags])
 def test_global_settings_that_a_program_changes_and_restores(program):
     compiled = dovetail.jit(program)
     for _ in range(2):
         same(compiled(torch.ones(2)), program(torch.ones(2)))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="where cuDNN may compute, a program that sets it runs in eager mode")
+def test_settings_of_cudnn_around_a_loss_that_needs_values_are_compiled():
+    def program(scores, targets, lengths):
+        with torch.backends.cudnn.flags(enabled=False):
+            return F.ctc_loss(scores.log_softmax(-1), targets.masked_select(targets > 0), torch.tensor([12, 12]), lengths)
+
+    compiled, scores = dovetail.jit(program), torch.randn(12, 2, 5, requires_grad=True)
+    for targets, lengths in (([[1, 2, 3], [2, 4, 0]], [3, 2]), ([[1, 0, 0], [2, 4, 1]], [1, 3])):
+        results = [call(scores, torch.tensor(targets), torch.tensor(lengths)) for call in (compiled, program)]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*[torch.autograd.grad(each, scores) for each in results])
+    assert compiled.cache_info().segments == 2
+
+
+@pytest.mark.parametrize("name", ["enabled", "benchmark", "deterministic", "fp32_precision"])
+def test_a_setting_of_cudnn_that_a_program_leaves_changed_is_changed_at_every_call(name):
+    cudnn = torch.backends.cudnn
+    values = ("none", "ieee") if name == "fp32_precision" else (False, True)
+
+    def program(x):
+        setattr(cudnn, name, values[1])
+        return x * 2 if getattr(cudnn, name) == values[1] else x
+
+    compiled, before = dovetail.jit(program), getattr(cudnn, name)
+    try:
+        for value in (*values, *values):
+            setattr(cudnn, name, value)
+            assert compiled(torch.ones(1)).item() == 2
+            assert getattr(cudnn, name) == values[1]
+    finally:
+        setattr(cudnn, name, before)
+
+
+def test_settings_of_cudnn_are_restored_where_a_program_is_refused():
+    def program(x):
+        with torch.backends.cudnn.flags(enabled=False):
+            return torch.func.functionalize(torch.sin)(x)
+
+    with pytest.raises(DovetailError, match=r"torch\.func is not traced"):
+        dovetail.jit(program)(torch.ones(1))
+    assert torch.backends.cudnn.enabled
 
 
 def test_a_setting_that_a_program_leaves_changed_is_changed_at_every_call():

@@ -408,11 +408,11 @@ class Session(CountingRequester):
 
     @contextmanager
     def native(self) -> Iterator[None]:
-        """Compute with real tensors while open, with grad mode and inference mode as they are around the call."""
+        """Compute with real tensors while open, with the settings of torch as they are around the call."""
         token, grad = recorder.set(no_recorder), torch.is_grad_enabled()
         around = torch.inference_mode(False) if self.recorder.settings.entered else nullcontext()
         try:
-            with no_torch_function(), around:
+            with no_torch_function(), around, self.recorder.settings.as_before():
                 set_grad_enabled(self.graph.grad)
                 yield
         finally:

@@ -407,8 +407,8 @@ class CallHooks(ValueHooks):
             created = self._torch(tracker, function, args, {**kwargs, "requires_grad": False})
             return self.autograd.create_leaf(created)
         guard_same(tracker, function)
-        if _changes_global_state(function):
-            raise _global_state(function)
+        if _changes_global_state(function) and (torch.cuda.is_available() or not self.settings.set_cudnn(tracker, function, args)):
+            raise _global_state(function)  # without a GPU, cuDNN computes nothing
         if getattr(function, "__module__", None) == FUNCTORCH_MODULE:
             raise _untraced_transform()
         if getattr(function, "__name__", None) == "_dispatch_keys":

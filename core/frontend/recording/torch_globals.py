@@ -11,7 +11,7 @@ import torch
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autocast import autocast_state
 from dovetail.langs.torch import world
-from dovetail.torch_internals import any_autocast, set_grad_enabled
+from dovetail.torch_internals import any_autocast, cudnn_setting, set_grad_enabled
 from dovetail.trace import Proxy, TensorProxy, Trace
 from dovetail.trace.aliases import root_of, view_bases
 
@@ -37,6 +37,7 @@ class GlobalSettings:
         self.before = {setting: setting() for setting in (*_SETTERS, *_READ)}
         self.autocast, self.casts = autocast_state(), any_autocast()
         self.entered: list[Any] = []  # the contexts of torch.inference_mode that are open
+        self.cudnn: dict[tuple[Any, ...], tuple[Callable[[], Any], Callable[[Any], Any]]] = {}  # what reads and what sets each that is set
         self.switches: list[tuple[int, bool]] = []  # a number of lines of the program, and whether the next ones are in inference mode
 
     @contextmanager
@@ -47,9 +48,36 @@ class GlobalSettings:
         finally:
             while self.entered:  # a refusal leaves contexts open
                 self.entered.pop().__exit__(None, None, None)
-            for setting, set_ in _SETTERS.items():
-                if setting() != self.before[setting]:
-                    set_(self.before[setting])
+            for setting, set_ in self._changed():
+                set_(self.before[setting])
+
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Restore the settings while open, as they are around the program."""
+        changed = [(set_, setting(), self.before[setting]) for setting, set_ in self._changed()]
+        for set_, _, before in changed:
+            set_(before)
+        try:
+            yield
+        finally:
+            for set_, inside, _ in changed:
+                set_(inside)
+
+    def _changed(self) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+        """Return what reads and what sets each setting that is not as it was when tracing began."""
+        return [(setting, set_) for setting, set_ in (*_SETTERS.items(), *self.cudnn.values()) if setting() != self.before[setting]]
+
+    def set_cudnn(self, tracker: Tracker, function: Callable, args: list[Any]) -> bool:
+        """Guard a setting of cuDNN that the program is about to set, and restore it after tracing; return whether the function sets one."""
+        accessors = cudnn_setting(function, args)
+        if accessors is None:
+            return False
+        key = (function, *args[:-1])
+        if key not in self.cudnn:
+            self.cudnn[key] = accessors
+            self.before[accessors[0]] = accessors[0]()
+            tracker.guard("equal", tracker.sources.setting(accessors[0]), self.before[accessors[0]])
+        return True
 
     def inference(self, args: list[Any], trace: Trace, *, entered: bool) -> None:
         """Enter or leave a context of torch.inference_mode."""
@@ -77,11 +105,11 @@ class GlobalSettings:
 
     def are_changed(self) -> bool:
         """Return whether the program has left a setting other than it was."""
-        return any([setting() != self.before[setting] for setting in _SETTERS])
+        return bool(self._changed())
 
     def read(self, tracker: Tracker, function: Callable[[], Any], value: Any) -> None:
         """Guard the value of a setting that the program reads, unless it has set it itself."""
-        if function in _SETTERS and function() != self.before[function]:
+        if any([function is setting for setting, _ in self._changed()]):
             return
         try:
             fixed = type(value) in tracker.atoms and function not in _UNGUARDED
@@ -92,9 +120,8 @@ class GlobalSettings:
 
     def finish(self, tracker: Tracker, read: set[str]) -> None:
         """Add guards on the settings that were read, and writes of those that are left changed."""
-        for setting, set_ in _SETTERS.items():
-            if setting() != self.before[setting]:
-                tracker.effects.call(set_, [setting()], {})
+        for setting, set_ in self._changed():
+            tracker.effects.call(set_, [setting()], {})
         if autocast_state() != self.autocast:
             raise Unsupported("the program leaves autocast in another state than at its start; use `with torch.autocast(...)` in it")
         self.guard(tracker, read)
