@@ -230,3 +230,71 @@ def test_a_context_holds_a_module():
     dovetail.jit(Layer())(x).sum().backward()
 
     torch.testing.assert_close(x.grad, torch.full((2,), 3.0))
+
+
+class Counting(torch.autograd.Function):
+    """A backward that counts in a tensor from outside, without a look at the gradient."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.count = count
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.count.mul_(3).add_(1)
+        return g * 2, None
+
+
+class Adding(Counting):
+    """A backward that adds gradients up in a view of a tensor from outside."""
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.count[:1].mul_(3).add_(g[:1])
+        return g * 2, None
+
+
+class Filling(Counting):
+    """A backward that has an operation write its result into a tensor from outside, which its forward has written into."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.count = count.add_(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        torch.add(ctx.count, 1, out=ctx.count)
+        return g * 2, None
+
+
+@pytest.mark.filterwarnings("ignore:calls of Filling")
+@pytest.mark.parametrize("function", [Counting, Adding, Filling])
+def test_a_backward_writes_when_it_runs(function):
+    def program(x, count):
+        return function.apply(x, count).sin()
+
+    histories = []
+    for call in (dovetail.jit(program), program):
+        x, count = torch.ones(2, requires_grad=True), torch.ones(2)
+        losses = [call(x, count).sum() for _ in range(2)]
+        history = [count.clone()]
+        for loss in losses:
+            loss.backward()
+            history += [count.clone(), x.grad.clone()]
+        histories.append(history)
+    torch.testing.assert_close(*histories)
+
+
+def test_a_backward_inside_the_program_writes_in_its_place():
+    def program(x, count):
+        count.add_(1)
+        Counting.apply(x, count).sum().backward()
+        return count * 10
+
+    results = []
+    for call in (dovetail.jit(program), program):
+        x, count = torch.ones(2, requires_grad=True), torch.ones(2)
+        results.append((call(x, count).tolist(), call(x, count).tolist(), count.tolist(), x.grad.tolist()))
+    assert results[0] == results[1]

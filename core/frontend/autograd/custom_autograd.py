@@ -177,7 +177,10 @@ class OwnBackward:
                     cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
         start = len(trace.lines)
         trace.lines += inner.lines
-        return [*functional(trace, start, list(cotangents.values()), gs), *(None for _ in self.held)]
+        functional_cotangents = functional(trace, start, list(cotangents.values()), gs)
+        if trace.environment.finished and any([line.mutates for line in trace.lines[start:]]):
+            raise Unsupported(f"the backward of {self.function.__name__} writes into a tensor from outside, which happens when it runs in eager mode")
+        return [*functional_cotangents, *(None for _ in self.held)]
 
     def _hooked(self, grads: tuple, flowing: tuple, run: Callable[..., Any]) -> tuple:
         """Return what hooks make of the cotangents of the arguments, of which they see those of tensors."""
