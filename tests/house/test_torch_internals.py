@@ -28,6 +28,7 @@ NEEDED_BY_TORCH = (
     "torch._C._is_torch_function_mode_enabled",  # torch.autocast, which onednn enters where it measures for the first time on a machine
     "torch._disable_dynamo",
     "torch._C._get_tracing_state",
+    "torch._C.DispatchKeySet",  # nested tensors, which the first backward of torch 2.15 imports
     "torch._guards.",
     "torch._subclasses.",
 )
