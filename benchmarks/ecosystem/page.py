@@ -17,10 +17,10 @@ compares line by line, and `dovetail.explain` says what runs where.
 
 A case is *right* where everything agrees (to 1e-4 of the largest value, 1e-2 under bf16, or eight times eager's own distance from
 float64; where rounding decides on which side of a jump a value lies, as that of a ReLU's gradient, the case has to agree in float64,
-and in float32 with other weights and inputs; a model that asks `torch.compiler.is_compiling()` is compared with what it computes
-where that is true), *eager* where it agrees and a part of it ran without being compiled, *refused* where an
-error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model anew, so it has no warm call.
-Models are the smallest of their family, with random weights."""
+and in float32 with other weights and inputs, where what is zero but for rounding may differ as rounding does; a model that asks
+`torch.compiler.is_compiling()` is compared with what it computes where that is true), *eager* where it agrees and a part of it ran without
+being compiled, *refused* where an error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model
+anew, so it has no warm call. Models are the smallest of their family, with random weights."""
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
 call to call. *At first* counts what was right before anything was mended for them. What `benchmarks/ecosystem/held_back` lists

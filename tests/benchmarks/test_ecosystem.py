@@ -52,9 +52,33 @@ def scaled(dtypes, factor):
     return compile
 
 
-def judge(compile, monkeypatch):
+class Cancelling(nn.Module):
+    """A sum from which a parameter cancels: its gradient is zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x + self.weight - self.weight
+
+
+ZERO = Case("a library", "cancelling", lambda: (Cancelling(), (torch.ones(3),), {}), modes=("train",), loss=lambda out: out.sum())
+
+
+def noisy(single, double):
+    """Return what adds this much to the gradients in float32, and in float64."""
+
+    def compile(module):
+        module.weight.register_hook(lambda grad: grad + (single if grad.dtype is torch.float32 else double))
+        return module
+
+    return compile
+
+
+def judge(compile, monkeypatch, case=CASE):
     monkeypatch.setattr(trial.dovetail, "jit", compile)
-    return trial.compare(CASE, "train", trial.run(CASE, "train", compile), trial.run(CASE, "train", trial.eager))
+    return trial.compare(case, "train", trial.run(case, "train", compile), trial.run(case, "train", trial.eager))
 
 
 def test_a_jump_that_rounding_decides_is_explained(monkeypatch):
@@ -69,6 +93,16 @@ def test_what_agrees_needs_no_explanation(monkeypatch):
 def test_a_wrong_gradient_is_no_jump(dtypes, monkeypatch):
     with pytest.raises(trial.Different, match=r"call 1: gradient of weight differs by 0.01 where 0.0001\d* is allowed"):
         judge(scaled(dtypes, 1.01), monkeypatch)
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_is_explained(monkeypatch):
+    assert judge(noisy(1e-4, 1e-13), monkeypatch, ZERO).startswith("a jump: call 1: gradient of weight differs by 0.0001 ")
+
+
+@pytest.mark.parametrize(("single", "double"), [(1e-4, 0.0), (1e-2, 1e-14), (1e-4, 1e-4)])
+def test_a_wrong_gradient_where_it_is_zero_is_no_rounding(single, double, monkeypatch):
+    with pytest.raises(trial.Different, match="gradient of weight"):
+        judge(noisy(single, double), monkeypatch, ZERO)
 
 
 def test_a_wrong_gradient_beside_a_jump_is_wrong(monkeypatch):
