@@ -70,8 +70,8 @@ def _subclasses_first(values: Iterable[Any], kind_of: Callable[[Any], type]) -> 
     return [chosen[kind] for kind in kinds]
 
 
-class _Probe(torch.Tensor):
-    """A tensor that returns the function that it overrides."""
+class _Probe:
+    """An object that returns the function that it overrides."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,12 +80,11 @@ class _Probe(torch.Tensor):
 
 @cache
 def overridden_as(method: MethodDescriptorType | WrapperDescriptorType) -> Any:
-    """Return what a `__torch_function__` is called with for a method of tensors: torch.Tensor.add for torch.Tensor.__add__."""
+    """Return what the `__torch_function__` of an object gets for a method of a tensor: torch.Tensor.add for torch.Tensor.__add__."""
     if not method.__name__.startswith("__"):
         return method
-    for args in ([torch.ones(1).as_subclass(_Probe)] * 2, [torch.ones(1).as_subclass(_Probe)]):
-        with suppress(TypeError), no_modes(), torch_function():
-            return method(*args)
+    with suppress(TypeError), no_modes(), torch_function():
+        return method(torch.ones(1), _Probe())
     return method
 
 

@@ -32,8 +32,8 @@ CALLS = {
     "functions in Python": lambda x, y: (F.relu(y), F.softmax(y, -1), F.layer_norm(y, (2,)), torch.split(y, 2), torch.norm(y)),
     "beside tensors": lambda x, y: (F.mse_loss(x, y), F.mse_loss(y, x), torch.einsum("i,i", x, y), F.linear(x, y)),
     "methods": lambda x, y: (x.mul(y), x.matmul(y), x.addcmul(x, y)),
-    "operators": lambda x, y: (x + y, x - y, x @ y, x / y, x**y, x // y, x % y, x & y, x < y, x[y]),
-    "on the right": lambda x, y: (y + x, y * x, y - x, y @ x, y / x, y**x),
+    "operators": lambda x, y: (x + y, x - y, x @ y, x / y, x**y, x // y, x % y, x & y, x < y, x == y, x != y, x | y, x << y, x[y]),
+    "on the right": lambda x, y: (y + x, y * x, y - x, y @ x, y / x, y**x, y == x, y != x, y < x),
     "in place": inplace,
 }
 
