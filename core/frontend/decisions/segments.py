@@ -142,9 +142,20 @@ def refuse_overlap(inputs: dict[int, Any], written: Collection[int], buffers: tu
         raise GoEager("", lasting=False)
 
 
-def guard_key(guard: Guard) -> Any:
-    """Return a key that is equal for equal guards of two runs."""
-    return guard.kind, source_key(guard.source), _fact(guard.value)
+class GuardKey:
+    """A key that is equal for equal guards of two runs; its hash is computed once, since each decision looks all guards up."""
+
+    __slots__ = ("hash", "parts")
+
+    def __init__(self, guard: Guard):
+        self.parts = guard.kind, source_key(guard.source), _fact(guard.value)
+        self.hash = hash(self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is GuardKey and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return self.hash
 
 
 def _fact(value: Any) -> Any:

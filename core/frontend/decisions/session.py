@@ -20,9 +20,9 @@ from dovetail.frontend.decisions.ends import End, sizes_read
 from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
 from dovetail.frontend.decisions.requests import Request, Requester
-from dovetail.frontend.decisions.segments import Segment, follow_gradients, foreign, guard_key, needed, refuse_overlap, result_form, text_of
+from dovetail.frontend.decisions.segments import GuardKey, Segment, follow_gradients, foreign, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, source_key
-from dovetail.frontend.guards.guard import Miss
+from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
@@ -70,6 +70,7 @@ class Session(CountingRequester):
         self.path, self.here = tuple[Any, ...](), dict[Proxy, int]()
         self.constant, self.searched = set[Proxy](), 0  # values without a history, and before which line they were looked for
         self.places: dict[Proxy, int] = {}  # an input -> its slot
+        self.keyed: dict[int, tuple[GuardKey, Guard]] = {}  # id of a guard -> its key, and the guard, so that the id stays its own
 
     @property
     def raises_late(self) -> bool:
@@ -286,8 +287,12 @@ class Session(CountingRequester):
             wanted += [*self.here, *[p for line in self.functionalizer.new.lines for p in line.writes]]
         return {p: i for i, p in enumerate(dict.fromkeys(wanted))}
 
-    def guards(self) -> dict[Any, Any]:
-        return {guard_key(guard): guard for guard in self.environment.tracker.all_guards()}
+    def guards(self) -> dict[GuardKey, Guard]:
+        guards = self.environment.tracker.all_guards()
+        for guard in guards:
+            if id(guard) not in self.keyed:
+                self.keyed[id(guard)] = GuardKey(guard), guard
+        return {self.keyed[id(guard)][0]: guard for guard in guards}
 
     def known_inputs(self) -> dict[int, tuple[Source, Proxy]]:
         return {self.places[p]: (source, p) for source, p in self.recorder.sources}
