@@ -196,6 +196,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("the locale", lambda: locale.setlocale(locale.LC_ALL)),
     Setting("NumPy's handling of errors", np.geterr, lambda how: np.seterr(**how)),
 )
+UNUSUAL = {  # values that no code sets: a call that sets the usual ones changes something then
+    "the number of threads": 3,
+    "the flushing of denormal numbers": True,
+    "the precision of matrix products": "high",
+    "cuDNN's benchmarks": True,
+    "cuDNN's determinism": True,
+    "the recursion limit": sys.getrecursionlimit() + 97,
+    "the time slice of threads": 0.0049,
+    "the timeout of sockets": 97.0,
+}
 PLACES = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -274,6 +284,19 @@ def as_before(environment: dict[str, str]) -> None:
     _set_signals(tuple(HANDLERS.get(number) for number in SIGNALS))
     random.seed(SCRAMBLED)
     np.random.seed(SCRAMBLED)
+
+
+@contextmanager
+def unusual() -> Iterator[None]:
+    """Give settings of the process unusual values while open."""
+    before = {setting: setting.read() for setting in SETTINGS if setting.name in UNUSUAL}
+    for setting in before:
+        setting.write(UNUSUAL[setting.name])
+    try:
+        yield
+    finally:
+        for setting, value in before.items():
+            setting.write(value)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from dovetail_conformance.grown import large
 from dovetail_conformance.noise import Noise, texts
 from dovetail_conformance.oracle import tensors
 from dovetail_conformance.program import fresh, inexact
-from dovetail_conformance.state import Snapshot, as_before, recording_reads
+from dovetail_conformance.state import Snapshot, as_before, recording_reads, unusual
 
 OWN = (  # what names of variables of libraries begin with
     *("DOVETAIL", "TORCH", "PYTORCH", "PYTHON", "PYTEST", "OMP_", "KMP_", "MKL_", "CUDA", "TRITON", "NUMBA"),
@@ -54,7 +54,8 @@ def surroundings(cell: Cell) -> Outcome | None:
         for grad in (False, True) if cell.info.grad and any(map(inexact, case.program.inputs)) else (False,):
             function = case.differentiated if grad else case.function
             input_sets = [fresh(case.program.inputs, grad=grad) for _ in range(3)]
-            _trained(partial(case.call, function), input_sets[0], grad)  # the first call compiles, which may load a library
+            with unusual():
+                _trained(partial(case.call, function), input_sets[0], grad)  # the first call compiles, which may load a library
             theirs = _effects_of(partial(_trained, case.eager, input_sets[1], grad, quiet=False), cell.subject.environment)
             ours = _effects_of(partial(_trained, partial(case.call, function), input_sets[2], grad, quiet=False), cell.subject.environment)
             if (difference := _difference(ours, theirs)) is not None:
@@ -135,11 +136,12 @@ def _effects_of(call: Callable[[], Any], environment: dict[str, str]) -> Effects
         warnings.simplefilter("always")
         first = Snapshot(whole=False)
         as_before(environment)
-        before = Snapshot()
-        with acts() as effects.acts:
-            call()
-        effects.changed = list(before.changes())
-        before.restore()
+        with unusual():
+            before = Snapshot()
+            with acts() as effects.acts:
+                call()
+            effects.changed = list(before.changes())
+            before.restore()
         first.restore()
     effects.warned = texts(caught)
     return effects

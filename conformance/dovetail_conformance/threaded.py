@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 
+import dovetail
 from dovetail_conformance.case import Case, Ran
 from dovetail_conformance.cell import Cell, Outcome, whole
 from dovetail_conformance.grown import large
@@ -17,6 +21,8 @@ from dovetail_conformance.program import calm, fresh, rolled
 from dovetail_conformance.random_calls import in_threads
 
 THREADS, ROUNDS, FEW = 4, 12, 8  # threads, and calls in each, of a small sample, four times as many from level core on, and of a large one
+PATIENCE = 0.01  # seconds for which a thread waits for its turn
+OTHERS = (*[str(Path(module.__file__).parent) for module in (torch, dovetail)], threading.__file__, __file__)  # than a plugin's own code
 SLICE = 2e-6  # seconds after which threads take turns, so that they do within a kernel of several steps
 
 
@@ -41,7 +47,7 @@ def threads(cell: Cell) -> Outcome | None:
 def _by_threads(case: Case, rounds: int, *, turns: bool = False) -> str | None:
     """Call a compiled function from several threads, each with other values than the others and than before; describe the first wrong result.
 
-    With `turns`, another thread goes on after each line of Python.
+    With `turns`, another thread goes on after each line of the plugin's Python.
     """
     input_sets = [case.program.inputs]
     while len(input_sets) < THREADS:
@@ -53,12 +59,12 @@ def _by_threads(case: Case, rounds: int, *, turns: bool = False) -> str | None:
     function(*fresh(case.program.inputs))
     results_by_thread: list[tuple[int, Ran]] = []
 
-    together, installing = threading.Barrier(THREADS), threading.Lock()
+    together, installing, baton = threading.Barrier(THREADS), threading.Lock(), _Baton(THREADS)
 
     def work(i: int) -> None:
         if turns:
             with installing:  # Python 3.11 installs one trace function at a time
-                sys.settrace(_yielding)
+                sys.settrace(partial(_passing, baton, i))
         together.wait()
         for turn in range(rounds):
             at = (i + turn) % THREADS
@@ -67,6 +73,7 @@ def _by_threads(case: Case, rounds: int, *, turns: bool = False) -> str | None:
                 results_by_thread.append((at, Ran(function(*mine), mine)))
             except Exception as error:
                 results_by_thread.append((at, Ran(inputs=mine, error=error)))
+        baton.leave(i)
 
     workers = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
     slice_before = sys.getswitchinterval()
@@ -84,10 +91,33 @@ def _by_threads(case: Case, rounds: int, *, turns: bool = False) -> str | None:
     return next((wrong for i, ran in results_by_thread if (wrong := _threaded(case, ran, expected[i], input_sets[i])) is not None), None)
 
 
-def _yielding(frame: Any, event: str, argument: Any) -> Any:
-    """Let another thread go on."""
-    time.sleep(0)
-    return _yielding
+class _Baton:
+    """Threads that take turns: one goes on when all others have had theirs, or after a while, since another may wait for a lock that it holds."""
+
+    def __init__(self, count: int):
+        self.gates = [threading.Semaphore(0) for _ in range(count)]
+        self.running = list(range(count))
+
+    def pass_on(self, i: int) -> None:
+        """Let the next thread go on, and wait for the turn of this one."""
+        others = [k for k in self.running if k != i]
+        if others:
+            self.gates[min(others, key=lambda k: (k - i) % THREADS)].release()
+            self.gates[i].acquire(timeout=PATIENCE)
+
+    def leave(self, i: int) -> None:
+        """Take no more turns."""
+        self.running.remove(i)
+        for k in self.running:
+            self.gates[k].release()
+
+
+def _passing(baton: _Baton, i: int, frame: FrameType, event: str, argument: Any) -> Any:
+    """Pass the baton on at each line of the plugin's own code."""
+    if frame.f_code.co_filename.startswith(OTHERS):
+        return None
+    baton.pass_on(i)
+    return partial(_passing, baton, i)
 
 
 def _threaded(case: Case, ran: Ran, expected: Ran, inputs: Sequence[Tensor]) -> str | None:

@@ -235,6 +235,11 @@ def registered_at_exit(x):
     return torch.trunc(x)
 
 
+def with_one_thread(x):
+    torch.set_num_threads(1)  # which is the number of threads in these tests
+    return torch.asin(x)
+
+
 def without_subnormal_results(input):
     out = torch.exp(input)
     return torch.where(input < -87.3, torch.zeros_like(out), out)
@@ -396,6 +401,7 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "one element for a repeated row": ("torch.neg", one_row_for_all, {"dtypes": FLOATS}),
     "a place that threads share": ("torch.sinh", through_a_shared_place(), {"dtypes": FLOATS}),
     "a signal": ("torch.tan", ignoring_a_signal, {"dtypes": FLOATS}),
+    "one thread": ("torch.asin", with_one_thread, {"dtypes": FLOATS}),
     "the end of the process": ("torch.trunc", registered_at_exit, {"dtypes": FLOATS}),
     "results below the normal range": ("torch.exp", without_subnormal_results, {"dtypes": FLOATS}),
     "another default of an argument": ("torch.nn.functional.rms_norm", own_default_of_eps, {"dtypes": FLOATS}),
