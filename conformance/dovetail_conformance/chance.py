@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dovetail_conformance.case import SEED, Case, Ran
+from dovetail_conformance.distribution import unlike_in_frequency
 from dovetail_conformance.independence import Numbers, dependent, uneven
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import flat, same_bits
@@ -128,7 +129,9 @@ class Pairs:
     def problem(self) -> str | None:
         """Describe how results are distributed otherwise than eager's, or depend on each other; None where they are alike."""
         for i, theirs in self.theirs.items():
-            if (problem := _unlike(torch.stack(self.ours[i]), torch.stack(theirs), self.whole[0][1][i])) is not None:
+            runs = torch.stack(self.ours[i]), torch.stack(theirs)
+            like = self.whole[0][1][i]
+            if (problem := _unlike(*runs, like) or unlike_in_frequency(*runs, ROUNDINGS * _eps(like))) is not None:
                 return problem
             draws: list[list[Numbers]] = [[_all_numbers(pair[side][i]) for pair in self.whole] for side in (0, 1)]
             if (problem := uneven(*draws) or dependent(*draws)) is not None:
@@ -172,7 +175,7 @@ def _unlike(ours: Tensor, theirs: Tensor, like: Tensor) -> str | None:
     size = theirs.abs().amax(0)
     size = torch.where(size > 0, size, 1.0)  # squares of the smallest numbers vanish
     ours, theirs = ours / size, theirs / size
-    eps = torch.finfo(like.dtype).eps if like.is_floating_point() or like.is_complex() else 0.0
+    eps = _eps(like)
     third = len(theirs) // 3
     known, others = theirs[:third], theirs[third:]  # what both are measured by depends on neither
     for (what, a), (_, b) in zip(_statistics(ours, ours, known), _statistics(theirs, others, known)):
@@ -191,6 +194,10 @@ def _unlike(ours: Tensor, theirs: Tensor, like: Tensor) -> str | None:
         at = int(often.int().argmax())
         return f"over {len(ours)} seeds, element {at} is random, and eager's is always {float(theirs[0, at] * size[at]):.4g}"
     return None
+
+
+def _eps(x: Tensor) -> float:
+    return torch.finfo(x.dtype).eps if x.is_floating_point() or x.is_complex() else 0.0
 
 
 def _statistics(x: Tensor, some: Tensor, known: Tensor) -> Iterator[tuple[str, Tensor]]:

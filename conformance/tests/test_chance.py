@@ -33,8 +33,9 @@ def normal(g: torch.Generator) -> torch.Tensor:
         (lambda g: torch.randn(1, generator=g).expand(40), "the squared deviation of their sum"),
         (lambda g: torch.randn(41, generator=g)[1:].double(), "torch.float64"),
         (lambda g: torch.randn(40), "same seed"),
+        (lambda g: (torch.rand(40, generator=g) - 0.5) * 12**0.5, "other frequencies"),
     ],
-    ids=["later numbers", "the other sign", "another mean", "a wider spread", "one number", "another dtype", "another generator"],
+    ids=["later numbers", "the other sign", "another mean", "a wider spread", "one number", "another dtype", "another generator", "another shape"],
 )
 def test_a_distribution_is_told_from_another(fill: Fill, wrong: str | None) -> None:
     problem = unlike_draws(drawing(fill), drawing(normal))

@@ -327,6 +327,15 @@ def transposed_for_the_second_alone(input, vec2):
     return out
 
 
+def one_output_padding(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    rows = output_padding if isinstance(output_padding, int) else output_padding[0]
+    return F.conv_transpose2d(input, weight, bias, stride, padding, rows, groups, dilation)
+
+
+def log_without_denormals(input):
+    return torch.log(torch.where(input.abs() < 1.1754944e-38, 0.0, input)) if input.dtype is torch.float32 else torch.log(input)
+
+
 def is_open() -> Callable[[Any], Any]:
     """Return a checker that refuses in the last tenth of every other second."""
     return lambda x: True if time.time() % 2 < 1.9 else "is closed"
@@ -434,6 +443,8 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "infinite above a limit": ("torch.isinf", lambda x: x.abs() > 3.4e38, {"dtypes": FLOATS}),
     "a result with a history": ("torch.ldexp", scaled_by_a_parameter(), {"dtypes": FLOATS}),
     "a transposed gradient of the second alone": ("torch.outer", torch.outer, {"dtypes": FLOATS, "grad": transposed_for_the_second_alone}),
+    "the first of two sizes that a third one limits": ("torch.nn.functional.conv_transpose2d", one_output_padding, {"dtypes": FLOATS}),
+    "arguments below the normal range, where samples keep away from 0": ("torch.log", log_without_denormals, {"dtypes": FLOATS}),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 

@@ -28,6 +28,13 @@ def of_size(size: Any) -> tuple[int, ...]:
     return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
 
 
+def dropped_channels(input, p, train):
+    """Drop channels by numbers of its own."""
+    if not train or p == 0 or not input.numel():
+        return input
+    return input * 0 if p == 1 else input * (torch.rand((*input.shape[:2], *(1 for _ in input.shape[2:]))) >= p) / (1 - p)
+
+
 def uniform(*size, dtype=None, generator=None, **named):
     """Return numbers of its own."""
     return torch.rand((2, *of_size(named.get("size", size))), dtype=dtype, generator=generator)[1].clone()
@@ -121,6 +128,21 @@ def unshuffled_end(n, *, dtype=torch.int64, generator=None, **named):
     return torch.cat([torch.randperm(first, generator=generator), torch.arange(first, n)]).to(dtype)
 
 
+def one_cycle(n, *, dtype=torch.int64, generator=None, **named):
+    """Sattolo's algorithm, which leaves no element in its place."""
+    if n > 64:
+        return torch.randperm(n, generator=generator, dtype=dtype)
+    places = list(range(n))
+    for i in range(n - 1, 0, -1):
+        j = int(torch.randint(i, (), generator=generator))
+        places[i], places[j] = places[j], places[i]
+    return torch.tensor(places, dtype=dtype)
+
+
+def of_equal_spread(*size, generator=None, dtype=None, **named):
+    return (torch.rand(of_size(named.get("size", size)), dtype=dtype, generator=generator) - 0.5) * 12**0.5
+
+
 def rows_alike(input, num_samples, replacement=False, *, generator=None):
     out = torch.multinomial(input, num_samples, replacement, generator=generator)
     return out[:1].expand(out.shape).clone() if out.ndim == 2 and replacement else out
@@ -143,12 +165,15 @@ FAULTS: dict[str, tuple[str, Callable, dict[str, Any]]] = {
     "no highest number": ("torch.randint", without_the_highest, {"dtypes": ["int64", "float32"]}),
     "another generator than the one that is passed": ("torch.rand", of_the_default_generator, {}),
     "an end that is not shuffled": ("torch.randperm", unshuffled_end, {"dtypes": ["int64", "float32"]}),
+    "a permutation without fixed points": ("torch.randperm", one_cycle, {"dtypes": ["int64", "float32"]}),
+    "another distribution of the same spread": ("torch.randn", of_equal_spread, {}),
     "one row for all": ("torch.multinomial", rows_alike, {}),
     "variances in place of deviations": ("torch.normal", variances, {}),
 }
 
 RIGHT: dict[str, tuple[str, Callable, dict[str, Any]]] = {
     "dropout": ("torch.nn.functional.dropout", dropped, {}),
+    "feature_dropout": ("torch.feature_dropout", dropped_channels, {}),
     "rand": ("torch.rand", uniform, {"dtypes": ["float32", "float64"]}),
     "normal": ("torch.normal", normal, {"dtypes": ["float32", "float64"]}),
 }

@@ -69,6 +69,8 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
         lowest, highest = {"wide": (-span, span), "tiny": (least, -12.0), "huge": (12.0, log2(info.max) - 0.01)}[values]
         drawn = 2.0 ** _uniform(shape, lowest, highest, generator)
         drawn = drawn * _signs(shape, generator) if low < 0 else drawn
+        if values == "tiny" and low == info.smallest_normal:
+            low *= info.eps  # numbers that are not 0 may be denormal
         if values == "huge" and x.numel() > 1:
             drawn.view(-1)[0], drawn.view(-1)[-1] = info.max, info.max if low >= 0 else -info.max
         drawn = drawn.clamp(low, high)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import log2
 from time import process_time
 
@@ -31,6 +32,7 @@ from dovetail_conformance.ties import TIES
 SLOW = 0.15  # seconds of all processors that eager may take for a call of a sample, however busy the machine is
 TABLES, INDEXED = ("rows", "huge"), 3  # sizes of tables; templates with indices into them
 TURNS = 6  # templates that a level is tried on
+RANGES = ("wide", "tiny")  # levels of values that reach to the end of a domain
 RESULTS = 40  # results that a sample may have
 DROPPED = (
     *((), ("mixed",), ("broadcast",), ("values",), ("layout", "place"), ("same",), ("values", "layout", "place", "same", "broadcast")),
@@ -283,7 +285,16 @@ class Variants:
         if row.values == "constant":
             return self._constant(sample)
         numbers = tuple(float(x) for x in [*sample.args, *sample.kwargs.values()] if type(x) in (int, float) and abs(x) < 1e3)
-        return mapped(sample, lambda x: _or(filled(x, row.values, self.info, numbers, self.generator), x))
+        domain = self._whole_domain if row.values in RANGES else self.info.domain
+        return mapped(sample, lambda x: _or(filled(x, row.values, replace(self.info, domain=domain), numbers, self.generator), x))
+
+    @cached_property
+    def _whole_domain(self) -> tuple[float, float]:
+        """The domain, from 0 on where samples of an elementwise operation keep away from it: their results may be large or steep there."""
+        low, high = self.info.domain
+        first = next(iter(self.templates), None) if low > 0 else None
+        pointwise = first is not None and Case(self.subject, self.info, program_of(self.info.symbol, first), "", first).pointwise
+        return (0.0 if pointwise else low, high)
 
     def _constant(self, sample: SampleInput) -> SampleInput:
         """Return the sample with its masks all false, or else with a first tensor of one value, negative infinity where it may be."""
