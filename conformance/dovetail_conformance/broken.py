@@ -171,12 +171,12 @@ def reuses_its_buffer() -> Executor:
 
 @broken("forward", "torch.sin")
 def keeps_the_first_shape() -> Executor:
-    """Keeps one kernel for each number of dimensions, specialized to the shape of its first input."""
-    kept: dict[int, int] = {}
+    """Keeps one kernel for each number of dimensions and dtype, specialized to the shape of its first input."""
+    kept: dict[tuple[int, torch.dtype], int] = {}
 
     def sine(x: Tensor) -> Tensor:
         out = torch.sin(x)
-        n = kept.setdefault(x.ndim, max(x.numel(), 1))
+        n = kept.setdefault((x.ndim, x.dtype), max(x.numel(), 1))
         return out if x.numel() <= n else torch.cat([out.flatten()[:n], torch.zeros_like(out.flatten()[n:])]).view(x.shape)
 
     return running(sine)
