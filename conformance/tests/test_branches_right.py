@@ -126,7 +126,7 @@ def conv_paths(input, weight, bias=None, stride=1, padding=0, dilation=1, groups
         n, c, h, w = input.shape
         out = torch.matmul(weight.view(weight.shape[0], c), input.view(n, c, h * w)).view(n, -1, h, w)
         return out if bias is None else out + bias.view(-1, 1, 1)
-    return F.conv2d(input, weight, bias, stride, padding, dilation, groups).contiguous()
+    return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
 
 
 def entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
