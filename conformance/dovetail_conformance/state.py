@@ -200,8 +200,6 @@ UNUSUAL = {  # values that no code sets: a call that sets the usual ones changes
     "the number of threads": 3,
     "the flushing of denormal numbers": True,
     "the precision of matrix products": "high",
-    "cuDNN's benchmarks": True,
-    "cuDNN's determinism": True,
     "the recursion limit": sys.getrecursionlimit() + 97,
     "the time slice of threads": 0.0049,
     "the timeout of sockets": 97.0,

@@ -177,7 +177,9 @@ def test_settings_of_cudnn_around_a_loss_that_needs_values_are_compiled():
 
 
 @pytest.mark.parametrize("name", ["enabled", "benchmark", "deterministic", "fp32_precision"])
-def test_a_setting_of_cudnn_that_a_program_leaves_changed_is_changed_at_every_call(name):
+def test_a_setting_of_cudnn_that_a_program_leaves_changed_is_changed_at_every_call(name, monkeypatch):
+    namespace = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(namespace, "__allow_nonbracketed_mutation_flag", True)  # torch's own test utilities forbid it once imported
     cudnn = torch.backends.cudnn
     values = ("none", "ieee") if name == "fp32_precision" else (False, True)
 
