@@ -198,7 +198,6 @@ SETTINGS: tuple[Setting, ...] = (
 )
 UNUSUAL = {  # values that no code sets: a call that sets the usual ones changes something then
     "the number of threads": 3,
-    "the flushing of denormal numbers": True,
     "the precision of matrix products": "high",
     "the recursion limit": sys.getrecursionlimit() + 97,
     "the time slice of threads": 0.0049,
