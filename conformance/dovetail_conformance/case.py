@@ -18,7 +18,7 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.extend import BoundSymbol, Tag, Trace
 from dovetail.extend.advanced import Symbol, recording
-from dovetail.langs.torch import spec_of
+from dovetail.langs.torch import TorchProxy, spec_of
 from dovetail_conformance.accuracy import DOUBLE, FEW_MOVES, LARGE, MOVES, Truth, inaccuracy
 from dovetail_conformance.draws import generator
 from dovetail_conformance.noise import Noise, recording_noise
@@ -319,11 +319,19 @@ class Case:
     def specs(self, device: Device, *, grad: bool = False) -> Trace:
         """Record the operation without data, for any device, present or not."""
         trace = Trace()
+        if self.info.symbol.id.startswith("torch."):
+            trace.environment = _WithAttributes()
         proxies = [trace.tensor(spec_of(x.detach()).like(device=device, requires_grad=grad and inexact(x))) for x in self.program.inputs]
         trace.inputs = list(proxies)
         with recording(trace), calm():
             trace.outputs = self.program.symbolic(*proxies)
         return trace
+
+
+class _WithAttributes(type(Trace().environment)):
+    """What creates proxies with the attributes of tensors, such as a checker finds in a program that is traced."""
+
+    proxy = TorchProxy
 
 
 def _has_moved(before: Tensor) -> bool:

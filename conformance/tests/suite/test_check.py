@@ -289,3 +289,15 @@ def test_checkers_read_nothing_and_remember_nothing() -> None:
     for executor, message in ((looking, "looks for the file off"), (keeping, "keeps alive the lines")):
         report = check(executor, operations=SIN, devices=["cpu"], dtypes=["float32"], checks=["checkers"])
         assert message in report.failures[0].message
+
+
+def test_a_checker_may_read_what_tensors_have():
+    def checker(tensors, dim=0):
+        return (tensors[0].dtype is torch.float32 and tensors[0].shape[0:] == tensors[-1].shape) or "expected tensors of float32"
+
+    ex = OperatorExecutor("reads", dtypes=["float32"])
+    ex.implements(torch.stack, torch.stack, checker=checker)
+
+    report = check(ex, operations=["torch.stack"], devices=["cpu"], level="quick")
+
+    assert not report.failures, report.failures[0].message
