@@ -59,7 +59,7 @@ def subjects(optimizer: str) -> dict[str, tuple[Parameters, Step]]:
 
 
 def in_jax(parameters: Iterable[torch.Tensor], optimizer: str, x: torch.Tensor, labels: torch.Tensor) -> tuple[Parameters, Step]:
-    """Return the same for JAX with optax, whose buffers are reused from step to step."""
+    """Return the same for JAX with optax, which reuses the buffers from step to step."""
     os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
     import jax
     import jax.numpy as jnp

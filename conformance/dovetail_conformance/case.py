@@ -223,7 +223,7 @@ class Case:
         return replace(self.truth_of(eager, exact(), exact), own=partial(self._own, inputs), others=partial(self._others, inputs))
 
     def _with_moved_numbers(self, seed: int, eps: float) -> Case:
-        """Return a call without tensors whose numbers are off by about a rounding: those among its arguments that need not be whole."""
+        """Return a call without tensors with numbers that are off by about a rounding: those among its arguments that need not be whole."""
         noise, sample = generator(seed), self.sample
         for key in self._rounded_numbers:
             sample = sample.with_argument(key, sample.arguments()[key] * (1 + eps * float(torch.randn((), generator=noise, dtype=torch.float64))))
@@ -320,18 +320,12 @@ class Case:
         """Record the operation without data, for any device, present or not."""
         trace = Trace()
         if self.info.symbol.id.startswith("torch."):
-            trace.environment = _WithAttributes()
+            trace.environment.proxy = TorchProxy  # with the attributes of tensors, as in a program that is traced
         proxies = [trace.tensor(spec_of(x.detach()).like(device=device, requires_grad=grad and inexact(x))) for x in self.program.inputs]
         trace.inputs = list(proxies)
         with recording(trace), calm():
             trace.outputs = self.program.symbolic(*proxies)
         return trace
-
-
-class _WithAttributes(type(Trace().environment)):
-    """What creates proxies with the attributes of tensors, such as a checker finds in a program that is traced."""
-
-    proxy = TorchProxy
 
 
 def _has_moved(before: Tensor) -> bool:

@@ -21,6 +21,7 @@ MOST, END = 4096, 1 << 20  # numbers of a result that are compared; at each end 
 ROUNDINGS = 64  # of a result, by which numbers that are not random may differ
 APART = 10_000  # between the seeds of calls and those of eager's that they are compared with
 VARYING = 0.2  # of the runs in which a number may differ from one that eager always returns
+REPEATS = "eager draws from torch's generator, and this does not: the next call repeats its numbers"
 Draw = Callable[[int], Sequence[Any] | None]  # the leaves of a result for a seed; None where the call raised an error
 
 
@@ -36,7 +37,7 @@ def unlike_in_chance(case: Case, function: Callable[..., Any], inputs: Callable[
         return None if ran.error is not None else flat(ran.result)
 
     if not case.call(function, inputs()).drew:
-        return "eager draws from torch's generator, and this does not: the next call repeats its numbers"
+        return REPEATS
     return unlike_draws(ours, theirs, runs)
 
 
@@ -46,7 +47,7 @@ def unlike_once(case: Case, function: Callable[..., Any], inputs: Callable[[], S
     if any(each.error is not None for pair in runs for each in pair):
         return None  # another check reports it
     if not runs[0][0].drew:
-        return "eager draws from torch's generator, and this does not: the next call repeats its numbers"
+        return REPEATS
     results = [(flat(a.result), flat(b.result)) for a, b in runs]
     if (problem := differs_in_kind(*results[0])) is not None:
         return problem
@@ -149,18 +150,19 @@ def _kind(x: Any) -> str:
 
 def _all_numbers(x: Tensor) -> Tensor:
     """Return the real numbers of a tensor in float64, in a row; of very many, those at both ends."""
-    numbers = _in_a_row(x)
+    numbers = numbers_of(x)
     return (numbers if len(numbers) <= 2 * END else torch.cat([numbers[:END], numbers[-END:]])).to(torch.float64)
 
 
-def _in_a_row(x: Tensor) -> Tensor:
+def numbers_of(x: Tensor) -> Tensor:
+    """Return the real numbers of a tensor in a row, the parts of complex ones."""
     x = x.detach().cpu()
     return (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).flatten()
 
 
 def _numbers(x: Tensor) -> Tensor:
     """Return the real numbers of a tensor in float64, in a row; of many, some from all over it."""
-    numbers = _in_a_row(x)
+    numbers = numbers_of(x)
     return numbers[:: 1 + len(numbers) // MOST].to(torch.float64)
 
 

@@ -10,7 +10,7 @@ FEWEST, ELEMENTS, VALUES, BINS = 48, 128, 32, 8  # runs; elements that are looke
 
 
 def unlike_in_frequency(ours: Tensor, theirs: Tensor, rounding: float) -> str | None:
-    """Describe the element whose values have other frequencies than eager's, of runs in rows; None where they have the same.
+    """Describe the element with values of other frequencies than eager's, of runs in rows; None where they have the same.
 
     All frequencies together are as far apart as their chi-squared statistic says. How far chance takes that, whichever elements depend on each other,
     show runs that are dealt to both sides at random. Values that differ by `rounding`, relative to the largest, are one.

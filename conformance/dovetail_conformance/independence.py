@@ -51,7 +51,7 @@ def alike_in_a_row(before: Sequence[Numbers], after: Sequence[Numbers]) -> str |
 
 
 def _signs(a: Numbers, b: Numbers) -> Tensor:
-    """Return which of two results of one distribution is larger, element by element: 1, 0 or -1, whose mean is 0 wherever numbers lie."""
+    """Return which of two results of one distribution is larger, element by element: 1, 0 or -1, with a mean of 0 wherever numbers lie."""
     return (a - b).nan_to_num(0.0, 0.0, 0.0).sign()
 
 

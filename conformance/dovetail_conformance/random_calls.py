@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,10 +11,10 @@ import torch
 from torch import Tensor
 
 from dovetail.errors import Unsupported
-from dovetail_conformance.axes.arguments import with_arguments
+from dovetail_conformance.axes.arguments import parameters_of, with_arguments
 from dovetail_conformance.case import SEED, Case, Ran, executed
 from dovetail_conformance.cell import Broke, whole
-from dovetail_conformance.chance import APART, RUNS, Pairs, differs_in_kind, unknown_numbers, unlike_draws
+from dovetail_conformance.chance import APART, RUNS, Pairs, differs_in_kind, numbers_of, unknown_numbers, unlike_draws
 from dovetail_conformance.independence import alike_in_a_row
 from dovetail_conformance.noise import Noise, recording_noise
 from dovetail_conformance.oracle import flat, same_bits, tensors
@@ -111,13 +110,12 @@ def _following(case: Case, function: Callable[..., Any]) -> str | None:
 
 
 def _row(leaves: Sequence[Any]) -> Tensor:
-    rows = [torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in tensors(leaves)]
-    return torch.cat([x.detach().flatten().to(torch.float64) for x in rows])
+    return torch.cat([numbers_of(x).to(torch.float64) for x in tensors(leaves)])
 
 
 def from_generator(case: Case) -> str | None:
     """Describe how a call does otherwise than eager where a generator of its own is passed: which one moves, and what it draws."""
-    parameters = _parameters(case)
+    parameters = list(parameters_of(case.info))
     if "generator" not in parameters or case.sample is None:
         return None
     source = torch.Generator()
@@ -151,13 +149,6 @@ def from_generator(case: Case) -> str | None:
 
     problem = unlike_draws(partial(draw, ours), partial(draw, passed.eager))
     return None if problem is None else f"with a generator, {problem}"
-
-
-def _parameters(case: Case) -> list[str]:
-    try:
-        return list(inspect.signature(case.info.symbol.meta).parameters)
-    except (TypeError, ValueError):
-        return []
 
 
 def _from(case: Case, call: Callable[..., Ran], source: torch.Generator, seed: int) -> Ran:

@@ -87,8 +87,10 @@ class Ranks:
             for connection in ready:
                 rank = pending.pop(connection)
                 answers[rank] = answer = self._answer(rank)
-                if answer.state == "ended" or (hurry and answer.state != "result"):
-                    until = min(until, monotonic() + GRACE + (0.0 if hurry else self.timeout))
+                if hurry and answer.state != "result":
+                    until = min(until, monotonic() + GRACE)
+                elif answer.state == "ended":
+                    until = min(until, monotonic() + GRACE + self.timeout)
         answers |= {rank: Answer("late", "it gave no answer in time") for rank in pending.values()}
         return dict(sorted(answers.items()))
 

@@ -102,7 +102,7 @@ class _Baton:
         """Let the next thread go on, and wait for the turn of this one."""
         others = [k for k in self.running if k != i]
         if others:
-            self.gates[min(others, key=lambda k: (k - i) % THREADS)].release()
+            self.gates[min(others, key=lambda k: (k - i) % len(self.gates))].release()
             self.gates[i].acquire(timeout=PATIENCE)
 
     def leave(self, i: int) -> None:

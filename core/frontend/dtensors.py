@@ -1,4 +1,4 @@
-"""What is asked of torch's DTensors: whether one is traced, and how it is taken apart."""
+"""Torch's DTensors: which of them are traced, and how one is split into what it holds and built again."""
 
 from __future__ import annotations
 

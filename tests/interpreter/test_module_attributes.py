@@ -62,8 +62,8 @@ class WithHooks(ModuleType):
 
 class WithLookup(ModuleType):
     def __getattribute__(self, name):
-        found = super().__getattribute__("box" if name == "scale" else name)
-        return found[0] if name == "scale" else found
+        value = super().__getattribute__("box" if name == "scale" else name)
+        return value[0] if name == "scale" else value
 
 
 class WithCache(ModuleType):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,15 +28,21 @@ PLAIN = 3  # dimensions of the tensor with which a dimension's values are tried
 OFFERED, GROUPS, COMBINED = 4, 6, 20  # values of an argument that are combined; samples that this starts from; calls that it gives
 
 
+def parameters_of(info: OpInfo) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of an operation by their names; none where it has no signature."""
+    try:
+        return inspect.signature(info.symbol.meta).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
 def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[SampleInput]:
     """Yield calls with one argument changed: each dimension from both ends, each flag turned, each word that some sample has, other numbers.
 
     A number that stands where other samples have a tensor is an operand: it is 1, 1.0 and True by turns, which are equal and no more.
     Eager decides which of the calls the operation accepts.
     """
-    try:
-        parameters = inspect.signature(info.symbol.meta).parameters
-    except (TypeError, ValueError):
+    if not (parameters := parameters_of(info)):
         return
     names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     words, operands = _words(names, samples), _operands(names, samples)
@@ -69,9 +75,7 @@ def combined(info: OpInfo, samples: Sequence[SampleInput]) -> list[SampleInput]:
     The other arguments are those of samples, the ones with the most optional arguments first; dimensions among them are counted from
     both ends. Eager decides which of the calls the operation accepts.
     """
-    try:
-        parameters = inspect.signature(info.symbol.meta).parameters
-    except (TypeError, ValueError):
+    if not (parameters := parameters_of(info)):
         return []
     names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     optional = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty and name not in ALONE}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail_conformance.axes.arguments import named_arguments, with_arguments
+from dovetail_conformance.axes.arguments import named_arguments, parameters_of, with_arguments
 from dovetail_conformance.axes.covering import AXES, Row
 from dovetail_conformance.axes.sizes import INDICES, mapped, tensors_of
 from dovetail_conformance.axes.variants import USUAL, Variants
@@ -58,10 +57,7 @@ class Mutations:
         self.info, self.hints, self.values, self.unordered, self.anything = info, hints, values, unordered, anything
         self.draw, self.grow = random.Random(9000 + seed), Grow(torch.Generator().manual_seed(9000 + seed), unordered)
         self.tied = info.name.rpartition(".")[2] in TIES
-        try:
-            self.parameters = inspect.signature(info.symbol.meta).parameters
-        except (TypeError, ValueError):
-            self.parameters = {}
+        self.parameters = parameters_of(info)
         self.names = [name for name, p in self.parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
     @staticmethod

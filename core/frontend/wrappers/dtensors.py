@@ -28,7 +28,9 @@ class OneRank:
     def create(self, local: Any, spec: Any, *, requires_grad: bool = False) -> torch.Tensor:
         """Return DTensor(local, spec), without a history."""
         if spec.mesh.size() > 1:
-            raise Unsupported(f"a DTensor of several ranks is made while tracing: make it outside the compiled function\n  called at {user_line()}")
+            raise Unsupported(
+                f"a DTensor of several ranks is created while tracing: create it outside of the compiled function\n  called at {user_line()}"
+            )
         cls, meta = sys.modules[DTENSORS].DTensor, spec.tensor_meta
         new = make_wrapper(cls, meta.shape, strides=meta.stride, dtype=local.dtype, device=local.device)
         cls._local_tensor.__set__(new, local)
