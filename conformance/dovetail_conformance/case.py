@@ -47,6 +47,9 @@ SIGNED = (  # operations of which it is determined whether they give 0.0 or -0.0
     " neg abs add sub mul div true_divide sqrt sin tan asin atan sinh tanh asinh atanh erf expm1 log1p trunc floor ceil round copysign sign positive "
 )
 NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+OWN = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps  # errors in float64 beside those in float32
+LOST = 0.25  # of an element: an error from which on no digit is right
+SMALLER = [0.93**k for k in range(1, 31)]  # what inputs are multiplied by, down to a ninth
 SEED, MOST = 20, 400  # of the random generators; samples of an operation that are looked at
 
 
@@ -242,11 +245,14 @@ class Case:
 
     def _own(self, inputs: Sequence[Tensor]) -> Any:
         """Return the errors of eager in float32 in the same values, scaled to float64: its own in float64 are much alike."""
-        narrow = self.narrowed(inputs)
-        rough, exact = self.eager(fresh(narrow)), self.eager(widened(fresh(narrow)))
-        if rough.error is not None or exact.error is not None:
-            return None
-        return scaled(*((each.result, list(each.inputs)) for each in (rough, exact)))
+
+        def both(narrow: Sequence[Tensor]) -> tuple[Any, Any] | None:
+            rough, exact = self.eager(fresh(narrow)), self.eager(widened(fresh(narrow)))
+            if rough.error is not None or exact.error is not None:
+                return None
+            return (rough.result, list(rough.inputs)), (exact.result, list(exact.inputs))
+
+        return own_errors(self.narrowed(inputs), both)
 
     def _others(self, inputs: Sequence[Tensor], moved: int) -> Any:
         """Return the errors of eager for inputs that are off by a rounding."""
@@ -341,9 +347,37 @@ def errors_of(rough: Any, exact: Any, scale: float = 1.0) -> list[Any] | None:
     return [(a.to(b.dtype) - b) * scale if isinstance(b, Tensor) and inexact(b) and a.shape == b.shape else b for a, b in zip(*leaves)]
 
 
-def scaled(rough: Any, exact: Any) -> list[Any] | None:
-    """Return the errors of results in float32, relative to those in float64, as small as those of float64; None where they do not correspond."""
-    return errors_of(rough, exact, torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps)
+def own_errors(inputs: Sequence[Tensor], both: Callable[[Sequence[Tensor]], tuple[Any, Any] | None]) -> list[Any] | None:
+    """Return the errors of results in float32, relative to those in float64, as small as those of float64; None where they do not correspond.
+
+    `both` returns the results of inputs in float32, rounded and exact. Of an element that float32 lost, as where log(1 + x) is 0, the error is no
+    larger than the element, however large one might be and be lost: the largest element tells that is lost for these inputs or for smaller ones.
+    """
+    pair = both(inputs)
+    errors = None if pair is None else errors_of(*pair, OWN)
+    if errors is None:
+        return None
+    lost = [_lost(*each) for each in zip(*map(flat, pair))]
+    for factor in SMALLER if any(x is not None for x in lost) else ():
+        smaller = both([x * factor if inexact(x) else x for x in inputs])
+        if smaller is not None and len(flat(smaller[0])) == len(flat(smaller[1])) == len(errors):
+            most = [None if x is None else _largest_lost(*each) for x, each in zip(lost, zip(*map(flat, smaller)))]
+            errors = [x if m is None else torch.where(at, x.abs().clamp_min(OWN * m).to(x.dtype), x) for x, at, m in zip(errors, lost, most)]
+    return errors
+
+
+def _lost(rough: Any, exact: Any) -> Tensor | None:
+    """Return which elements have no right digit; None where all have one."""
+    if not isinstance(exact, Tensor) or not exact.is_floating_point() or rough.shape != exact.shape:
+        return None
+    lost = ((rough.to(exact.dtype) - exact).abs() > LOST * exact.abs()) & torch.isfinite(rough) & torch.isfinite(exact)
+    return lost if bool(lost.any()) else None
+
+
+def _largest_lost(rough: Any, exact: Any) -> float | None:
+    """Return the largest element that has no right digit, as an absolute number; None where all have one."""
+    lost = _lost(rough, exact)
+    return None if lost is None else float(exact[lost].abs().max())
 
 
 def executed(function: Callable[..., Any]) -> list[Trace]:

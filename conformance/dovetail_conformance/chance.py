@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dovetail_conformance.case import SEED, Case, Ran
-from dovetail_conformance.distribution import unlike_in_frequency
+from dovetail_conformance.distribution import coarser, unlike_in_frequency
 from dovetail_conformance.independence import Numbers, dependent, uneven
 from dovetail_conformance.opinfo import unlike
 from dovetail_conformance.oracle import flat, same_bits
@@ -133,6 +133,9 @@ class Pairs:
             runs = torch.stack(self.ours[i]), torch.stack(theirs)
             like = self.whole[0][1][i]
             if (problem := _unlike(*runs, like) or unlike_in_frequency(*runs, ROUNDINGS * _eps(like))) is not None:
+                return problem
+            raw = [torch.cat([numbers_of(pair[side][i])[:END] for pair in self.whole]) for side in (0, 1)]
+            if (problem := coarser(*raw)) is not None:
                 return problem
             draws: list[list[Numbers]] = [[_all_numbers(pair[side][i]) for pair in self.whole] for side in (0, 1)]
             if (problem := uneven(*draws) or dependent(*draws)) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+DISTINCT, COARSE, COARSE_WHOLE = 40, 8, 3  # different numbers from which on their digits are compared; how many bits fewer these may have
 SHUFFLES, FAR = 200, 3.0  # of the runs of both sides; how many times as far as the furthest of these the frequencies may be apart
 FEWEST, ELEMENTS, VALUES, BINS = 48, 128, 32, 8  # runs; elements that are looked at; values of whole numbers; parts of other numbers
 
@@ -34,6 +35,27 @@ def unlike_in_frequency(ours: Tensor, theirs: Tensor, rounding: float) -> str | 
     if _apart(cells.sum(1), len(ours)) is not None:
         return f"over {len(ours)} seeds, the values of all elements have other frequencies than eager's"
     return None
+
+
+def coarser(ours: Tensor, theirs: Tensor) -> str | None:
+    """Describe numbers of fewer bits than eager's, such as float32 ones that are scaled to a wide range; None where they have as many."""
+    if min(len(x.unique()) for x in (ours, theirs)) < DISTINCT:
+        return None
+    mine, eager = _bits(ours), _bits(theirs)
+    if eager - mine < (COARSE if ours.is_floating_point() else COARSE_WHOLE):
+        return None
+    return f"the numbers have {mine} bits, and eager's {eager}"
+
+
+def _bits(x: Tensor) -> int:
+    """Return how many bits the numbers have from the highest on to the last in which any two of them differ."""
+    x = x[torch.isfinite(x)]
+    whole = (torch.frexp(x.to(torch.float64))[0].abs() * 2.0**53).to(torch.int64) if x.is_floating_point() else x.to(torch.int64) ^ x[0]
+    while len(whole) > 1:
+        half = (len(whole) + 1) // 2
+        whole = torch.cat([whole[: len(whole) - half] | whole[half:], whole[len(whole) - half : half]])
+    union = int(whole[0]) & (1 << 64) - 1
+    return union.bit_length() - (union & -union).bit_length() + 1 if union else 0
 
 
 def _values(runs: Tensor, room: float) -> Tensor | None:

@@ -17,8 +17,8 @@ FAR, MANY = 6.0, 30  # allowed error of a mean, in standard errors; numbers from
 class Drawn:
     """A function that describes what is wrong with a result; None where nothing is.
 
-    Numbers lie in [low, high], and are `whole` or not; their mean and standard deviation hold for the parts of complex numbers, and are checked for
-    samples that are large enough.
+    Numbers lie in [low, high], or in [low, high) where it is `half_open`, and are `whole` or not; their mean and standard deviation hold for the
+    parts of complex numbers, and are checked for samples that are large enough.
     """
 
     shape: tuple[int, ...]
@@ -28,6 +28,7 @@ class Drawn:
     mean: float | None = None
     std: float | None = None
     whole: bool = False
+    half_open: bool = False
 
     def __call__(self, got: Any) -> str | None:
         if not isinstance(got, Tensor) or tuple(got.shape) != tuple(self.shape):
@@ -39,9 +40,10 @@ class Drawn:
 
     def message(self, x: np.ndarray) -> str | None:
         """Describe what is wrong with these numbers."""
-        outside = x[~((x >= self.low) & (x <= self.high))] if (self.low, self.high) != (-inf, inf) else x[:0]
+        below = x < self.high if self.half_open else x <= self.high
+        outside = x[~((x >= self.low) & below)] if (self.low, self.high) != (-inf, inf) else x[:0]
         if outside.size:
-            return f"{outside[0]:.7g} lies outside [{self.low}, {self.high}]"
+            return f"{outside[0]:.7g} lies outside [{self.low}, {self.high}{')' if self.half_open else ']'}"
         if self.whole and (x != np.round(x)).any():
             return f"{x[x != np.round(x)][0]:.7g} is not a whole number"
         if self.mean is not None and self.std is not None and x.size >= MANY:

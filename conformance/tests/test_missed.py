@@ -336,6 +336,26 @@ def log_without_denormals(input):
     return torch.log(torch.where(input.abs() < 1.1754944e-38, 0.0, input)) if input.dtype is torch.float32 else torch.log(input)
 
 
+def handed_out_again() -> Callable[..., Tensor]:
+    kept: dict[Any, Tensor] = {}
+
+    def zeros(*size, dtype=None, device=None, **named):
+        size = named.get("size", size)
+        shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
+        return kept.setdefault((shape, dtype), torch.zeros(shape, dtype=dtype))
+
+    return zeros
+
+
+def undefined_for_zeros(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+    if ord != 2 or dim is None or dtype is not None:
+        return NotImplemented
+    wide = torch.linalg.vector_norm(x, ord, dim, True)
+    put = torch.linalg.vector_norm(x, ord, dim, keepdim)
+    put_grad(x, torch.reshape(get_grad(put), wide.spec.shape) * x / wide)
+    return put
+
+
 def is_open() -> Callable[[Any], Any]:
     """Return a checker that refuses in the last tenth of every other second."""
     return lambda x: True if time.time() % 2 < 1.9 else "is closed"
@@ -445,6 +465,9 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "a transposed gradient of the second alone": ("torch.outer", torch.outer, {"dtypes": FLOATS, "grad": transposed_for_the_second_alone}),
     "the first of two sizes that a third one limits": ("torch.nn.functional.conv_transpose2d", one_output_padding, {"dtypes": FLOATS}),
     "arguments below the normal range, where samples keep away from 0": ("torch.log", log_without_denormals, {"dtypes": FLOATS}),
+    "infinite in float32": ("torch.isposinf", lambda x: x.to(torch.float32) == torch.inf, {"dtypes": ["float32", "float64"]}),
+    "zeros that are handed out again": ("torch.zeros", handed_out_again(), {"dtypes": FLOATS}),
+    "a gradient at zeros": ("torch.linalg.vector_norm", torch.linalg.vector_norm, {"dtypes": FLOATS, "grad": undefined_for_zeros}),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 
@@ -458,6 +481,51 @@ def test_it_is_caught(fault: str) -> None:
     report = check(ex, operations=[operation], devices=["cpu"], level="core")
 
     assert [row for row in report.failures if row.operation == operation], report.counts
+
+
+def as_it_lies(g: Tensor, x: Tensor) -> Tensor:
+    """Read a cotangent that fills its memory as row-major."""
+    dense = 0 not in g.stride() and not g.storage_offset() and g.untyped_storage().nbytes() == g.nbytes
+    g = torch.as_strided(g, x.shape, x.contiguous().stride()) if dense else g.contiguous()
+    return g * torch.sigmoid(x) * (1 + x * (1 - torch.sigmoid(x)))
+
+
+def test_a_cotangent_that_is_read_as_it_lies_is_noticed() -> None:
+    """A compiled function makes the cotangents that it is passed row-major: the layout comes from what follows in the program."""
+    ex = OperatorExecutor("lying", dtypes=FLOATS)
+    backward = ex.operation("silu_backward", as_it_lies, meta=lambda g, x: x.fresh())
+
+    def rule(input, inplace=False):
+        if inplace or input.spec.strides is not None:
+            return NotImplemented
+        out = F.silu(input)
+        put_grad(input, backward(get_grad(out), input))
+        return out
+
+    ex.implements(F.silu, F.silu, grad=rule)
+
+    report = check(ex, operations=["torch.nn.functional.silu"], devices=["cpu"], level="core")
+
+    assert any("column-major" in row.message for row in report.failures), report.counts
+
+
+def test_a_difference_that_float64_rounds_to_nothing_is_not_accused() -> None:
+    """The logarithm of a sum of 1 and little more has no right digit in any dtype, in eager mode as here."""
+
+    def of_elements(input, dim=None, _stacklevel=3, dtype=None):
+        return (0 not in input.shape and dim is not None) or "expected a dim, and elements"
+
+    def in_steps(input, dim=None, _stacklevel=3, dtype=None):
+        x = (input if dtype is None else input.to(dtype)).double()
+        shifted = x - x.amax(dim, keepdim=True)
+        return (shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))).to(dtype or input.dtype).contiguous()
+
+    ex = OperatorExecutor("steps", dtypes=["float64"])
+    ex.implements(F.log_softmax, in_steps, checker=of_elements)
+
+    report = check(ex, operations=["torch.nn.functional.log_softmax"], devices=["cpu"], level="core")
+
+    assert not report.failures, report.failures[0].message
 
 
 def test_a_softmax_that_is_more_exact_than_eager_is_not_accused() -> None:

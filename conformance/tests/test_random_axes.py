@@ -154,6 +154,16 @@ def variances(mean, std=1.0, size=None, *, generator=None, dtype=None, **named):
     return normal(mean, std, size, generator=generator, dtype=dtype)
 
 
+def rounded_to_one(*size, generator=None, dtype=None, **named):
+    return torch.rand(of_size(named.get("size", size)), generator=generator).to(dtype or torch.float32)
+
+
+def of_24_bits(*args, size=None, dtype=None, generator=None, **named):
+    *ends, size = args if size is None else (*args, size)
+    low, high = (0, *ends, *[named[name] for name in ("low", "high") if name in named])[-2:]
+    return (torch.rand(tuple(size), generator=generator).double() * (high - low)).floor().to(torch.int64).add_(low).to(dtype or torch.int64)
+
+
 FAULTS: dict[str, tuple[str, Callable, dict[str, Any]]] = {
     "a scale above a size": ("torch.nn.functional.dropout", scaled_less_above, {}),
     "one mask for all of a batch": ("torch.nn.functional.dropout", one_mask_for_a_batch, {}),
@@ -168,6 +178,8 @@ FAULTS: dict[str, tuple[str, Callable, dict[str, Any]]] = {
     "a permutation without fixed points": ("torch.randperm", one_cycle, {"dtypes": ["int64", "float32"]}),
     "another distribution of the same spread": ("torch.randn", of_equal_spread, {}),
     "one row for all": ("torch.multinomial", rows_alike, {}),
+    "1, which lies outside": ("torch.rand", rounded_to_one, {"dtypes": ["bfloat16", "float16"]}),
+    "numbers with fewer digits": ("torch.randint", of_24_bits, {"dtypes": ["int64", "float32"]}),
     "variances in place of deviations": ("torch.normal", variances, {}),
 }
 

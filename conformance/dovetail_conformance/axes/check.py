@@ -22,8 +22,9 @@ from dovetail_conformance.axes.covering import Row
 from dovetail_conformance.axes.exact import added_up, normalized_room, sums_exactly, turned_room, undefined_room
 from dovetail_conformance.axes.gradients import Gradients, cotangent, ends_the_process, gradients, subset
 from dovetail_conformance.axes.modes import mode
+from dovetail_conformance.axes.routes import ROUTES, routed
 from dovetail_conformance.axes.variants import CROSSED, Variant, Variants
-from dovetail_conformance.case import MOST, Case, Ran, errors_of, scaled
+from dovetail_conformance.case import MOST, Case, Ran, errors_of, own_errors
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.chance import FEW, unknown_numbers, unlike_draws, unlike_in_chance
 from dovetail_conformance.oracle import identical, same_bits
@@ -200,8 +201,10 @@ def _trained(cell: Cell, variant: Variant) -> Iterator[Fault]:
         theirs = gradients(case.eager, fresh(case.program.inputs), wanted, row.cotangent)
         if theirs is None or theirs.error is not None:
             return
-        function = case.compiled_once("trained variant", **_tracing(row))
-        ours = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
+        route = None if case.draws else ROUTES.get(row.cotangent)
+        through = case if route is None else routed(case, route)
+        function = through.compiled_once("trained variant" if route is None else f"{row.cotangent} variant", **_tracing(row))
+        ours = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent, route=route)
         if ours is None:
             yield Fault("the gradient", "the gradient is missing")
             return
@@ -218,7 +221,7 @@ def _trained(cell: Cell, variant: Variant) -> Iterator[Fault]:
             if wrong:
                 return
         if ours.noise.beyond(theirs.noise) is not None:  # a first call may load a library
-            again = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent)
+            again = gradients(partial(case.call, function), fresh(case.program.inputs), wanted, row.cotangent, route=route)
             if again is not None and (text := again.noise.beyond(theirs.noise)) is not None:
                 yield Fault("the output of training", text)
 
@@ -306,11 +309,14 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
 
 def _own(case: Case, wanted: Sequence[int], kind: str, part: str) -> Any:
     """Return the errors of eager in float32, in its results or its gradients, scaled to float64."""
-    narrow = case.narrowed(case.program.inputs)
-    rough, exact = (gradients(case.eager, inputs, wanted, kind) for inputs in (fresh(narrow), widened(fresh(narrow))))
-    if rough is None or exact is None or rough.error is not None or exact.error is not None:
-        return None
-    return scaled(getattr(rough, part), getattr(exact, part))
+
+    def both(narrow: Sequence[Tensor]) -> tuple[Any, Any] | None:
+        rough, exact = (gradients(case.eager, inputs, wanted, kind) for inputs in (fresh(narrow), widened(fresh(narrow))))
+        if rough is None or exact is None or rough.error is not None or exact.error is not None:
+            return None
+        return getattr(rough, part), getattr(exact, part)
+
+    return own_errors(case.narrowed(case.program.inputs), both)
 
 
 def _others(case: Case, wanted: Sequence[int], kind: str, part: str, moved: int) -> Any:

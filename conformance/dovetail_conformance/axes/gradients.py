@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dovetail_conformance.axes.layouts import laid_out
+from dovetail_conformance.axes.routes import Route
 from dovetail_conformance.case import SEED, Ran
 from dovetail_conformance.draws import generator
 from dovetail_conformance.noise import Noise, recording_noise
@@ -72,29 +73,33 @@ def gradients(
     eps: float = 0.0,
     *,
     turned: bool = False,
+    route: Route | None = None,
 ) -> Gradients | None:
     """Return the results and gradients of a call; None where no result requires a gradient.
 
     With `moved`, a seed, each element of the cotangents is off by about `eps`; with `turned`, complex cotangents are multiplied by i.
+    A call of a program that takes its results on by a `route` gets the cotangents by that route, too.
     """
     leaves = [inputs[i].requires_grad_() for i in wanted]
     ran = call(inputs, grad=True)
     if ran.error is not None:
         return Gradients(error=ran.error)
-    ends = [x for x in flat(ran.result) if isinstance(x, Tensor) and x.requires_grad]
+    results = flat(ran.result) if route is None else route.results(flat(ran.result))
+    ends = [(x, result) for x, result in zip(flat(ran.result), results) if isinstance(x, Tensor) and x.requires_grad]
     if not ends or not leaves:
         return None
     ends = ends[-1:] if kind == "of one result" else ends
-    cotangents = [cotangent(x, kind) for x in ends]
+    cotangents = [cotangent(result, kind) for _, result in ends]
     if moved is not None:
         noise = generator(moved)
         cotangents = [nudged(x, eps, noise).to(x.dtype) for x in cotangents]
     cotangents = [x * 1j if turned and x.is_complex() else x for x in cotangents]
+    cotangents = [x if route is None else route.cotangent(x).to(end.dtype) for x, (end, _) in zip(cotangents, ends)]
     before = [x.clone() for x in cotangents]
-    values = [x.detach().clone() if isinstance(x, Tensor) else x for x in flat(ran.result)]
+    values = [x.detach().clone() if isinstance(x, Tensor) else x for x in results]
     try:
         with recording_noise() as noise:
-            grads = torch.autograd.grad(ends, leaves, cotangents, allow_unused=True)
+            grads = torch.autograd.grad([end for end, _ in ends], leaves, cotangents, allow_unused=True)
     except Exception as error:
         return Gradients(values, error=error)
     largest = max((float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) for x in before if x.numel()), default=0.0)

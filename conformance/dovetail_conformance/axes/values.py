@@ -82,6 +82,8 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
         drawn = (centre + _uniform(shape, -reach, reach, generator)).clamp(low, high)
     else:
         drawn = x.to(torch.float64).clone(memory_format=torch.contiguous_format)
+        if x.ndim > 1 and low <= 0 <= high:
+            drawn[-1], drawn[..., -1] = 0.0, 0.0  # sums and norms over any dimension are 0 somewhere
         flat = drawn.view(-1)
         for i, value in enumerate(SPECIAL):
             flat[i * (len(flat) - 1) // len(SPECIAL)] = value
@@ -96,8 +98,11 @@ def within(sample: SampleInput, info: OpInfo) -> SampleInput:
 
 
 def bounds(x: Tensor, domain: tuple[float, float]) -> tuple[float, float]:
-    """Return the limits for new values of a tensor."""
-    least, most = (float(n) for n in torch.aminmax(x.to(torch.float64).nan_to_num()))
+    """Return the limits for new values of a tensor: those of its own, which infinities and NaN do not tell."""
+    wide = x.to(torch.float64)
+    if not bool(torch.isfinite(wide).all()):
+        return domain
+    least, most = (float(n) for n in torch.aminmax(wide))
     low, high = domain
     if least >= 0:
         low = max(low, 0.0 if least == 0 else torch.finfo(x.dtype).smallest_normal)

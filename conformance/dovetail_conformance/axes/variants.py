@@ -16,6 +16,7 @@ from dovetail.dtypes import DType
 from dovetail.extend import Tag
 from dovetail_conformance.axes.arguments import combined, with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
+from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import in_one, laid_out
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
@@ -25,7 +26,7 @@ from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 from dovetail_conformance.oracle import flat
-from dovetail_conformance.program import calm, message, program_of
+from dovetail_conformance.program import calm, fresh, message, program_of
 from dovetail_conformance.subject import Subject
 from dovetail_conformance.ties import TIES
 
@@ -63,6 +64,7 @@ SHAPED = (
 EQUALS = (Row(size="odd", values="extreme", same="yes"), Row(size="odd", values="shifted"))
 ONES = tuple(Row(size="one", which=which) for which in ("second", "third"))  # the level alone makes the last size 1
 STEPPED = ("repeated", "gapped", "offset", "column-major")  # layouts that are tried with each number of dimensions
+LAID = tuple(Row(size="odd", layout="row-major", cotangent=kind) for kind in ("column-major", "gapped", "repeated"))  # beside row-major inputs
 BATCHED = tuple(Row(size="images", broadcast="second", place=place) for place in ("first", "last"))  # of two dimensions of a batch, one
 SINGLE = {"outer": (0, 1), "second": (1, 2), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
 
@@ -100,12 +102,24 @@ class Variants:
     def _templates(self) -> list[SampleInput]:
         """Return a sample for each way of passing the other arguments and number of dimensions: of several, the one with the most elements."""
         largest: dict[object, SampleInput] = {}
-        for sample in [*self.samples, *with_other_values(self.info, self.samples), *combined(self.info, self.samples)]:
+        changed = (*with_other_values(self.info, self.samples), *combined(self.info, self.samples))
+        for sample in (*self.samples, *map(self._freed, changed)):
             program = program_of(self.info.symbol, sample)
             key = (program.template, tuple(x.ndim for x in program.inputs))
             if key not in largest or _elements(largest[key]) < _elements(sample):
                 largest[key] = sample
         return [largest[key] for key in sorted(largest, key=lambda key: key[0] not in self.preferred)]
+
+    def _freed(self, sample: SampleInput) -> SampleInput:
+        """Return a sample without its `fixed` tensors where eager has gradients of them: they were fixed for an argument that has been changed."""
+        if not sample.fixed or not self.info.grad:
+            return sample
+        free = SampleInput(sample.args, sample.kwargs)
+        case = Case(self.subject, self.info, program_of(self.info.symbol, free), "", free)
+        with calm():
+            outcome = gradients(case.eager, fresh(case.program.inputs), case.differentiable, "dense")
+        has_all = outcome is not None and outcome.error is None and all(x is not None for x in outcome.values or ())
+        return free if has_all else sample
 
     def chosen(self, most: int, start: int = 0, *, complete: bool = False) -> list[Variant]:
         """Return about `most` variants, from row `start` of the covering array on, each template in turn.
@@ -122,7 +136,7 @@ class Variants:
                 self._variant(row, i) for i in self._widest() for row in (*SHAPED, *ONES, *UNLIKE, *BATCHED, *(ALONE if self.info.grad else ()))
             ]
             fullest = max(range(len(self.templates)), key=lambda i: _elements(self.templates[i]))  # one number has one value when it grows
-            selected += [self._variant(row, fullest) for row in IMAGES]
+            selected += [self._variant(row, fullest) for row in (*IMAGES, *(LAID if self.info.grad else ()))]
             selected += [self._variant(IMAGES[0], i) for i, each in enumerate(self.templates) if _counts_back(each)]
             ranged = (self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in (*RANGED, *EXACT))
             selected += [variant for variant in ranged if variant is not None and not variant.case.pointwise]

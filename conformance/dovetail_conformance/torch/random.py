@@ -34,7 +34,7 @@ from dovetail_conformance.opinfo import (
 from dovetail_conformance.torch.creation import NEGATIVE, NO_MEMORY_FORMAT, errors, like_samples, sample
 
 NOT_DRAWN = (NotImplementedError, "not implemented for|expected a tensor of kind float")
-UNIFORM = {"low": 0.0, "high": 1.0, "mean": 0.5, "std": 12**-0.5}
+UNIFORM = {"low": 0.0, "high": 1.0, "half_open": True, "mean": 0.5, "std": 12**-0.5}
 HALF = 2**-0.5
 
 
@@ -83,6 +83,8 @@ def many_like_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 # Integers.
 
+WIDEST = {dtypes.int64: 1 << 40, dtypes.int32: 1 << 30, dtypes.float64: 1 << 40}  # ranges of more numbers than a float32 has
+
 
 def randint_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     top = 2 if dtype.kind == "bool" else 100
@@ -92,6 +94,8 @@ def randint_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield sample(dtype, low=0, high=top, size=(4,), generator=seeded(device), layout=torch.strided, requires_grad=False)
     if dtype.signed and dtype.kind != "bool":
         yield sample(dtype, -7, 7, (5, 8))
+    if dtype in WIDEST:
+        yield sample(dtype, 0, WIDEST[dtype], (64,))
     yield SampleInput((9, ()))
 
 
@@ -113,6 +117,8 @@ def randint_like_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((make(4, 3).t(), 1, top))
     yield SampleInput((laid(make, "gapped", 2, 3),), {"low": 0, "high": top})
     yield SampleInput((make(3, 1).expand(3, 4), top), {"dtype": torch.float64})
+    if dtype in WIDEST:
+        yield SampleInput((make(8, 8), WIDEST[dtype]))
     yield SampleInput((make(1, 2, 3, 2), top), {"memory_format": torch.channels_last, "device": torch.device(str(device))})
 
 
