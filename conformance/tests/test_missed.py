@@ -544,8 +544,12 @@ def of_one_dimension(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 @pytest.mark.parametrize(
     ("operation", "fn", "checker"),
-    [("torch.nn.functional.layer_norm", F.layer_norm, of_one_dimension), ("torch.nn.functional.group_norm", F.group_norm, None)],
-    ids=["a checker that relies on the operation's own errors", "backwards that end the process in eager mode"],
+    [
+        ("torch.nn.functional.layer_norm", F.layer_norm, of_one_dimension),
+        ("torch.nn.functional.group_norm", F.group_norm, None),
+        ("torch.nn.functional.conv1d", F.conv1d, None),
+    ],
+    ids=["a checker that relies on the operation's own errors", "backwards that end the process in eager mode", "strides of single elements"],
 )
 def test_eager_mode_itself_is_not_accused(operation: str, fn: Callable, checker: Callable | None) -> None:
     ex = OperatorExecutor("plain", dtypes=FLOATS)

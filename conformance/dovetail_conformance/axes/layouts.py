@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dovetail.langs.torch import spec_of
+
 
 def laid_out(x: Tensor, layout: str) -> Tensor | None:
     """Return `x` in a layout; None where it has none of that name.
@@ -32,6 +34,12 @@ def laid_out(x: Tensor, layout: str) -> Tensor | None:
     if layout == "overlapping":
         return _overlapping(x)
     return _flagged(x) if layout == "flagged" else None
+
+
+def with_usual_steps(x: Tensor) -> Tensor:
+    """Return a row-major tensor with the usual strides for dimensions of one element, by which eager lays out some results, and nothing else."""
+    steps = spec_of(x.detach()).steps
+    return x.as_strided(x.shape, steps, x.storage_offset()) if x.is_contiguous() and tuple(x.stride()) != steps and x.numel() else x
 
 
 def in_one(tensors: Sequence[Tensor]) -> dict[int, Tensor]:

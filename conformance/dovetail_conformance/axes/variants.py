@@ -17,7 +17,7 @@ from dovetail.extend import Tag
 from dovetail_conformance.axes.arguments import combined, with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.gradients import gradients
-from dovetail_conformance.axes.layouts import in_one, laid_out
+from dovetail_conformance.axes.layouts import in_one, laid_out, with_usual_steps
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.sizes import INDICES, lengthened, mapped, reaching, resized, tensors_of
@@ -285,7 +285,8 @@ class Variants:
         for each in sized:
             filled_sample = self._mixed(self._broadcast(self._filled(within(each, self.info), row), row), row)
             parts = row.same == "parts"  # these have a layout of their own, and come last
-            yield self._same(self._laid(filled_sample, row), row) if parts else self._laid(self._same(filled_sample, row), row)
+            laid = self._same(self._laid(filled_sample, row), row) if parts else self._laid(self._same(filled_sample, row), row)
+            yield mapped(laid, with_usual_steps)
 
     def _filled(self, sample: SampleInput, row: Row) -> SampleInput:
         if row.values == "extreme" and self.info.name.rpartition(".")[2] in TIES:
