@@ -61,7 +61,7 @@ def replay(case: Callable[..., Any], inputs: Sequence[Any], *, executor: str | E
             results = [x for x in _flat(run_lines(*inputs)) if isinstance(x, torch.Tensor)]
             difference = differs(results, expected)
             if difference is not None:
-                difference = differs(results, expected, exact(line, values, reference), rounded=rounded(line, values, reference, SAMPLES))
+                difference = differs(results, expected, exact(line, values, reference), rounded=list(rounded(line, values, reference, SAMPLES)))
             if difference is not None:
                 break
     ran = tuple(str(line.symbol) for line in run.lines if line.implementation is not None and line.implementation.executor == ex.name)

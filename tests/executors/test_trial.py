@@ -16,7 +16,7 @@ import dovetail
 from dovetail.executors.discovery.plugin_status import Plugin
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.executors.dispatching.distrust import DISTRUST
-from dovetail.executors.trials import budget, judge
+from dovetail.executors.trials import budget, compare, judge
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -213,6 +213,27 @@ def test_adding_up_in_another_order_is_no_disagreement(name):
         fn(*make())
         (found,) = message(fn).values()
         assert found.startswith("agreed")
+
+
+@pytest.mark.parametrize(("factor", "samples"), [(1, 1), (1.1, compare.SAMPLES)], ids=["explained", "wrong"])
+def test_samples_of_rounding_are_drawn_until_they_explain_a_difference(factor, samples, monkeypatch):
+    drawn = []
+
+    def counting(*args):
+        for each in rounded(*args):
+            drawn.append(each)
+            yield each
+
+    rounded = compare.rounded
+    monkeypatch.setattr(compare, "rounded", counting)
+    monkeypatch.setattr(compare, "FEW", 0)
+    operation, own, make = RIGHT["a product in blocks"]
+    torch.manual_seed(0)
+    fn = dovetail.jit(operation, executors=[of("own", operation, lambda *inputs: own(*inputs) * factor)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dovetail.DisagreementWarning)
+        fn(*make())
+    assert len(drawn) == samples
 
 
 class Reassociating(Pointwise):

@@ -7,7 +7,8 @@ runs inside of the program as it is lowered, within a budget, and goes on with w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -40,7 +41,8 @@ class Result(NamedTuple):
 class LineComparison:
     """How the results of one line differ from the reference's beyond rounding.
 
-    What a line computes in twice the precision, and with other rounding, is computed where a difference has to be explained.
+    What a line computes in twice the precision, and with other rounding, is computed where a difference has to be explained, one sample after
+    another until they explain it: a difference that some samples explain, more of them explain as well.
 
     Attributes:
         ulps: the largest error of the results that agree.
@@ -49,29 +51,44 @@ class LineComparison:
     def __init__(self, line: BoundSymbol, values: dict[Proxy, Any], reference: Priority):
         self.line, self.values, self.reference = line, values, reference
         self.ulps = 0.0
+        self._samples: list[list[Any]] = []
 
     def difference(self, results: Iterable[Result]) -> str | None:
         """Return how the first result that differs does so; None where all agree."""
-        explanations: tuple[list[Any] | None, list[list[Any]]] | None = None
         for i, name, got, expected, positions in results:
             slack = SLACK.get(getattr(got, "dtype", None), 1.0)
             verdict = agreement(got, expected, slack=slack)
             if verdict.difference is None:
                 self.ulps = max(self.ulps, verdict.ulps)
                 continue
-            explanations = explanations or self._explanations()
-            exactly, samples = explanations
-            exact_result, others = exactly[i] if exactly else None, [each[i] for each in samples]
-            message = differs(got, expected, exact_result, slack=slack, rounded=others, positions=positions)
+            exact_result = self._exact[i] if self._exact else None
+            message: str | None = None
+            for samples in self._growing():
+                others = [each[i] for each in samples]
+                message = differs(got, expected, exact_result, slack=slack, rounded=others, positions=positions)
+                if message is None:
+                    break
             if message is not None:
                 return f"{name}: {message}"
         return None
 
-    def _explanations(self) -> tuple[list[Any] | None, list[list[Any]]]:
-        """Return the results in twice the precision, and with other rounding."""
+    @cached_property
+    def _exact(self) -> list[Any] | None:
+        return exact(self.line, self.values, self.reference)
+
+    @cached_property
+    def _further(self) -> Iterator[list[Any]]:
         size = max([x.numel() for x in self.values.values() if isinstance(x, torch.Tensor)], default=0)
-        samples = SAMPLES if size > FEW else 2 * SAMPLES
-        return exact(self.line, self.values, self.reference), rounded(self.line, self.values, self.reference, samples)
+        return rounded(self.line, self.values, self.reference, SAMPLES if size > FEW else 2 * SAMPLES)
+
+    def _growing(self) -> Iterator[list[list[Any]]]:
+        """Yield the first results with other rounding, and the same and one more each time; no results once where there are none."""
+        yield from (self._samples[:k] for k in range(1, len(self._samples) + 1))
+        for sample in self._further:
+            self._samples.append(sample)
+            yield self._samples
+        if not self._samples:
+            yield []
 
 
 def restore_written(breach: str | None, args: Any, kwargs: Any, before: Sequence[torch.Tensor]) -> None:

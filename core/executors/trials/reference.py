@@ -8,7 +8,7 @@ comparison or a `floor` lies on its edge is distinguished from a wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,10 +103,10 @@ def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority) -> l
     return _wide(line, inputs, executors, None)
 
 
-def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, samples: int) -> list[list[Any]]:
-    """Compute `exact` so many times, each with other errors of rounding."""
-    wide_results = [_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples)]
-    return [each for each in wide_results if each is not None]
+def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, samples: int) -> Iterator[list[Any]]:
+    """Compute `exact` up to so many times, each with other errors of rounding."""
+    wide_results = (_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples))
+    return (each for each in wide_results if each is not None)
 
 
 def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None) -> list[Any] | None:
