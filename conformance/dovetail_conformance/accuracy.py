@@ -5,7 +5,7 @@ The exact result is that of eager PyTorch in float64. An element is right when i
 - ULPS units in the last place, and the square root of the number of terms where sums are taken, of float32 in 16 bits;
 - NO_WORSE times the largest error that eager makes itself in elements of the same magnitude;
 - NO_WORSE times the same for inputs that are off by a rounding, since eager may be lucky;
-- in float64, NO_WORSE times the error of eager in float32, scaled down: there is no wider dtype to compute an exact result in;
+- in float64, NO_WORSE times the same for eager in float32, scaled down: there is no wider dtype to compute an exact result in;
 - SPREAD times as far as the exact element moves when the inputs move by one rounding, but for functions of single numbers such as pow and sin.
 
 So an error that a rounding of the inputs explains is allowed, and no other: log1p(1e-9) has to be 1e-9. Integers and booleans have to be equal.
@@ -37,9 +37,10 @@ class Truth:
     """The expected result of a call: eager's and the exact one.
 
     `moved` returns the exact result for inputs that are off by a rounding, or None. `length` is how many terms a sum has.
-    `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's.
+    `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's. All but
+    the first are those for inputs that are off by a rounding.
     `extra` are absolute errors that are allowed besides, of each result, or None.
-    `others` returns the errors that eager makes for inputs that are off by a rounding, or None; both are called `moves` times at most.
+    `others` returns the errors that eager makes for inputs that are off by a rounding, or None; all are called `moves` times at most.
     `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.
     `rounded` tells that the inputs are floats, so that a comparison may fall on the other side of a rounding; `zeros` that the sign of zero counts,
     `kinds` that NaN and the infinities are told apart. `sharp` tells that a rounding of the inputs explains no error: the operation rounds once.
@@ -54,7 +55,7 @@ class Truth:
     zeros: bool = False
     kinds: bool = True
     sharp: bool = False
-    own: Callable[[], Any] | None = None
+    own: Callable[[int], Any] | None = None
     others: Callable[[int], Any] | None = None
     extra: Sequence[Any] = ()
     moves: int = MOVES
@@ -101,7 +102,7 @@ def _problem(got: Any, eager: Any, i: int, of: int, truth: Truth) -> Problem | N
     elements.extra = truth.extra[i] if i < len(truth.extra) else None
     return elements.problem(
         lambda k: _leaf(truth.moved(k), i, of, eager) if truth.moved and not truth.sharp else None,
-        lambda: _leaf(truth.own(), i, of, eager) if truth.own else None,
+        lambda k: _leaf(truth.own(k), i, of, eager) if truth.own else None,
         lambda k: _leaf(truth.others(k), i, of, eager) if truth.others else None,
     )
 
@@ -152,7 +153,7 @@ class _Elements:
     def problem(
         self,
         moved: Callable[[int], Tensor | None],
-        own: Callable[[], Tensor | None] = lambda: None,
+        own: Callable[[int], Tensor | None] = lambda k: None,
         others: Callable[[int], Tensor | None] = lambda k: None,
     ) -> Problem | None:
         """Describe the worst element; None where all are right."""
@@ -171,18 +172,20 @@ class _Elements:
             if bool((error <= room + factor * spread).all()):
                 return self._sign()
         room = room + factor * spread
-        if self.dtype in (torch.float64, torch.complex128) and (theirs := own()) is not None:
-            errors = _numbers(theirs).abs()
-            room = room + self.no_worse * self._alike_in_size(torch.where(torch.isfinite(errors), errors, 0.0))
+        for errors in (own, others) if self.dtype in (torch.float64, torch.complex128) else (others,):
+            room = room + self.no_worse * self._alike_in_size(self._worst(errors, error, room))
+        return self._described(error, room) if bool((error > room).any()) else self._sign()
+
+    def _worst(self, errors: Callable[[int], Tensor | None], error: Tensor, room: Tensor) -> Tensor:
+        """Return the largest error that eager makes in each element, looked for until it explains what is beyond the room."""
         worst = torch.zeros_like(room)
         for k in range(self.truth.moves):
             if not bool((error > room + self.no_worse * self._alike_in_size(worst)).any()):
                 break
-            if (theirs := others(k)) is None or (errors := _numbers(theirs).abs()).shape != worst.shape:
+            if (theirs := errors(k)) is None or (sizes := _numbers(theirs).abs()).shape != worst.shape:
                 break
-            worst = torch.maximum(worst, torch.where(torch.isfinite(errors), errors, 0.0))
-        room = room + self.no_worse * self._alike_in_size(worst)
-        return self._described(error, room) if bool((error > room).any()) else self._sign()
+            worst = torch.maximum(worst, torch.where(torch.isfinite(sizes), sizes, 0.0))
+        return worst
 
     def error(self, x: Tensor) -> Tensor:
         """Return the error of each element: 0 where it is the expected infinity or NaN, infinity where it is another."""

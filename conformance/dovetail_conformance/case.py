@@ -33,6 +33,7 @@ from dovetail_conformance.program import (
     fresh,
     inexact,
     message,
+    nudged,
     perturbed,
     program_of,
     seed_generators,
@@ -49,6 +50,7 @@ SIGNED = (  # operations of which it is determined whether they give 0.0 or -0.0
 NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 OWN = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps  # errors in float64 beside those in float32
 LOST = 0.25  # of an element: an error from which on no digit is right
+ELSEWHERE = 2.0**-8  # how far other inputs are from those whose errors are looked for, relative to them
 SMALLER = [0.93**k for k in range(1, 31)]  # what inputs are multiplied by, down to a ninth
 SEED, MOST = 20, 400  # of the random generators; samples of an operation that are looked at
 
@@ -195,14 +197,11 @@ class Case:
             bounds = truth.moved(k)
             return None if bounds is None else bounds[0]
 
-        def own() -> Any:
-            errors = truth.own()
-            return None if errors is None else errors[: len(flat(expected.result))]
+        def of_results(errors: Callable[[int], Any] | None, k: int) -> Any:
+            each = None if errors is None else errors(k)
+            return None if each is None else each[: len(flat(expected.result))]
 
-        def others(k: int) -> Any:
-            errors = truth.others(k)
-            return None if errors is None else errors[: len(flat(expected.result))]
-
+        own, others = (partial(of_results, errors) for errors in (truth.own, truth.others))
         return inaccuracy(result, replace(truth, eager=expected.result, exact=exact, moved=moved, own=own, others=others))
 
     def truth(self, eager: Any, inputs: Sequence[Tensor]) -> Truth:
@@ -243,8 +242,8 @@ class Case:
                 keys += [key] if case.expected.error is None else []
         return keys
 
-    def _own(self, inputs: Sequence[Tensor]) -> Any:
-        """Return the errors of eager in float32 in the same values, scaled to float64: its own in float64 are much alike."""
+    def _own(self, inputs: Sequence[Tensor], moved: int) -> Any:
+        """Return the errors of eager in float32 in the same values, or in others, scaled to float64: its own in float64 are much alike."""
 
         def both(narrow: Sequence[Tensor]) -> tuple[Any, Any] | None:
             rough, exact = self.eager(fresh(narrow)), self.eager(widened(fresh(narrow)))
@@ -252,7 +251,7 @@ class Case:
                 return None
             return (rough.result, list(rough.inputs)), (exact.result, list(exact.inputs))
 
-        return own_errors(self.narrowed(inputs), both)
+        return own_errors(self.narrowed(inputs), both, moved)
 
     def _others(self, inputs: Sequence[Tensor], moved: int) -> Any:
         """Return the errors of eager for inputs that are off by a rounding."""
@@ -347,16 +346,22 @@ def errors_of(rough: Any, exact: Any, scale: float = 1.0) -> list[Any] | None:
     return [(a.to(b.dtype) - b) * scale if isinstance(b, Tensor) and inexact(b) and a.shape == b.shape else b for a, b in zip(*leaves)]
 
 
-def own_errors(inputs: Sequence[Tensor], both: Callable[[Sequence[Tensor]], tuple[Any, Any] | None]) -> list[Any] | None:
+def own_errors(inputs: Sequence[Tensor], both: Callable[[Sequence[Tensor]], tuple[Any, Any] | None], moved: int = 0) -> list[Any] | None:
     """Return the errors of results in float32, relative to those in float64, as small as those of float64; None where they do not correspond.
 
     `both` returns the results of inputs in float32, rounded and exact. Of an element that float32 lost, as where log(1 + x) is 0, the error is no
     larger than the element, however large one might be and be lost: the largest element tells that is lost for these inputs or for smaller ones.
+    With `moved`, a seed, they are those of other inputs, in elements that stay about as large: eager may be lucky where one rounding decides.
     """
     pair = both(inputs)
     errors = None if pair is None else errors_of(*pair, OWN)
     if errors is None:
         return None
+    if moved:
+        noise = generator(moved)
+        other = both([nudged(x, ELSEWHERE, noise).to(x.dtype) if inexact(x) else x for x in inputs])
+        errors = None if other is None else errors_of(*other, OWN)
+        return None if errors is None else [_where_alike(*each) for each in zip(errors, flat(other[1]), flat(pair[1]), strict=True)]
     lost = [_lost(*each) for each in zip(*map(flat, pair))]
     for factor in SMALLER if any(x is not None for x in lost) else ():
         smaller = both([x * factor if inexact(x) else x for x in inputs])
@@ -364,6 +369,13 @@ def own_errors(inputs: Sequence[Tensor], both: Callable[[Sequence[Tensor]], tupl
             most = [None if x is None else _largest_lost(*each) for x, each in zip(lost, zip(*map(flat, smaller)))]
             errors = [x if m is None else torch.where(at, x.abs().clamp_min(OWN * m).to(x.dtype), x) for x, at, m in zip(errors, lost, most)]
     return errors
+
+
+def _where_alike(error: Any, exact: Any, before: Any) -> Any:
+    """Return the errors of the elements that are at most twice as large or as small as before, and zeros."""
+    if not isinstance(exact, Tensor) or not inexact(exact) or exact.shape != before.shape:
+        return error
+    return torch.where((exact.abs() <= 2 * before.abs()) & (before.abs() <= 2 * exact.abs()), error, 0.0)
 
 
 def _lost(rough: Any, exact: Any) -> Tensor | None:

@@ -18,7 +18,7 @@ class Limits:
     call: float = 0.02
     slower: float = 30.0
     checker: float = 0.02
-    memory: float = 8.0
+    memory: float = 16.0
 
 
 def limits_in(path: Path | None) -> Limits:

@@ -361,6 +361,34 @@ def is_open() -> Callable[[Any], Any]:
     return lambda x: True if time.time() % 2 < 1.9 else "is closed"
 
 
+def through_32_bits(*bounds, **named):
+    out = torch.arange(*bounds, **named)
+    return out.to(torch.int32).to(out.dtype) if out.dtype is torch.int64 else out
+
+
+def by_a_square(input, dim, *, dtype=None):
+    if dtype is not None or input.ndim < 2 or dim not in (-1, input.ndim - 1):
+        return torch.cumsum(input, dim, dtype=dtype)
+    n = input.shape[-1]
+    return (input.unsqueeze(-2).expand(*input.shape, n) * torch.ones(n, n, dtype=input.dtype).tril()).sum(-1)
+
+
+def of_one_shape(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    alike = len(query.spec.shape) == 4 and query.spec.shape == key.spec.shape == value.spec.shape
+    return (alike and attn_mask is None and not dropout_p and not is_causal and not enable_gqa) or "expected three tensors of one shape alone"
+
+
+def without_the_scale(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    out = F.scaled_dot_product_attention(query, key, value, scale=scale)
+    weights = torch.softmax(query @ key.mT / query.shape[-1] ** 0.5, -1)
+    g = get_grad(out)
+    scores = weights * (g @ value.mT - (g @ value.mT * weights).sum(-1, keepdim=True)) / query.shape[-1] ** 0.5
+    put_grad(query, scores @ key)
+    put_grad(key, scores.mT @ query)
+    put_grad(value, weights.mT @ g)
+    return out
+
+
 MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implementation, and how it is registered
     "sum in 16 bits": ("torch.sum", by_chunks, {"dtypes": HALVES}),
     "eps outside of the root, without weights": ("torch.nn.functional.layer_norm", with_eps_outside, {"dtypes": FLOATS}),
@@ -468,6 +496,13 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "infinite in float32": ("torch.isposinf", lambda x: x.to(torch.float32) == torch.inf, {"dtypes": ["float32", "float64"]}),
     "zeros that are handed out again": ("torch.zeros", handed_out_again(), {"dtypes": FLOATS}),
     "a gradient at zeros": ("torch.linalg.vector_norm", torch.linalg.vector_norm, {"dtypes": FLOATS, "grad": undefined_for_zeros}),
+    "whole numbers in 32 bits": ("torch.arange", through_32_bits, {"dtypes": ["int64"]}),
+    "memory that grows with the square of a row": ("torch.cumsum", by_a_square, {"dtypes": FLOATS}),
+    "an argument that the gradient ignores, for tensors that few samples have": (
+        "torch.nn.functional.scaled_dot_product_attention",
+        F.scaled_dot_product_attention,
+        {"dtypes": FLOATS, "checker": of_one_shape, "grad": without_the_scale},
+    ),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 
@@ -542,14 +577,27 @@ def of_one_dimension(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return len(normalized_shape) == 1 or f"expected one normalized dimension, got {len(normalized_shape)}"
 
 
+def by_einsum(input1, input2, weight, bias=None):
+    out = torch.einsum("oij,...j,...i->...o", weight, input2, input1).contiguous()
+    return out if bias is None else out + bias
+
+
 @pytest.mark.parametrize(
     ("operation", "fn", "checker"),
     [
         ("torch.nn.functional.layer_norm", F.layer_norm, of_one_dimension),
         ("torch.nn.functional.group_norm", F.group_norm, None),
         ("torch.nn.functional.conv1d", F.conv1d, None),
+        ("torch.nn.functional.scaled_dot_product_attention", F.scaled_dot_product_attention, None),
+        ("torch.nn.functional.bilinear", by_einsum, None),
     ],
-    ids=["a checker that relies on the operation's own errors", "backwards that end the process in eager mode", "strides of single elements"],
+    ids=[
+        "a checker that relies on the operation's own errors",
+        "backwards that end the process in eager mode",
+        "strides of single elements",
+        "backwards that write beyond their memory in eager mode",
+        "the memory of a product of two factors",
+    ],
 )
 def test_eager_mode_itself_is_not_accused(operation: str, fn: Callable, checker: Callable | None) -> None:
     ex = OperatorExecutor("plain", dtypes=FLOATS)

@@ -24,6 +24,7 @@ WHOLE, REAL = (0, 2, -1, BEYOND, 0.25), (0.0, 2.5, -1.5, 0.25)  # what a number 
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "output_padding", "output_size")
 TOLERANCES = ("eps", "atol", "rtol", "tol")  # numbers that are small and positive
 DIMS = ((1, 0), (-1, 0), (0, -2))  # two dimensions in any order
+Claimed = Callable[[SampleInput], bool]  # whether the executor under test runs the operation on a sample's tensors
 PLAIN = 3  # dimensions of the tensor with which a dimension's values are tried
 OFFERED, GROUPS, COMBINED = 4, 6, 20  # values of an argument that are combined; samples that this starts from; calls that it gives
 
@@ -36,11 +37,12 @@ def parameters_of(info: OpInfo) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[SampleInput]:
+def with_other_values(info: OpInfo, samples: Sequence[SampleInput], claimed: Claimed = lambda sample: True) -> Iterator[SampleInput]:
     """Yield calls with one argument changed: each dimension from both ends, each flag turned, each word that some sample has, other numbers.
 
     A number that stands where other samples have a tensor is an operand: it is 1, 1.0 and True by turns, which are equal and no more.
-    Eager decides which of the calls the operation accepts.
+    Eager decides which of the calls the operation accepts.  Where the executor does not claim the sample whose arguments are changed, those
+    of one that it claims are changed as well.
     """
     if not (parameters := parameters_of(info)):
         return
@@ -54,13 +56,13 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
         for name, value in named_arguments(names, line).items():
             if type(value) is int and not _is_dim(name) and name not in (*operands, *WINDOW):
                 yield from (with_arguments(names, line, {name: n}) for n in (BEYOND, -BEYOND))
-    for i, base in enumerate(_bases(names, samples, operands)):
+    for base, whole in _bases(names, samples, operands, claimed):
         named = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty} | named_arguments(names, base)
         named |= {name: numbers[name] for name, value in named.items() if value is None and name in numbers and not _is_dim(name)}
         turned = {name: not value for name, value in named.items() if type(value) is bool and name not in NO_VALUES}
         for name in named:
-            if i and name not in operands:
-                continue  # the first sample has these
+            if not whole and name not in operands:
+                continue  # another sample has these
             for value in _values(name, named, words, operands, several, window):
                 yield with_arguments(names, base, {name: value})
                 if name in WINDOW and "stride" in named and name != "stride":  # eager takes an output padding below the stride alone
@@ -69,11 +71,11 @@ def with_other_values(info: OpInfo, samples: Sequence[SampleInput]) -> Iterator[
                     yield with_arguments(names, base, {**turned, name: value})
 
 
-def combined(info: OpInfo, samples: Sequence[SampleInput]) -> list[SampleInput]:
+def combined(info: OpInfo, samples: Sequence[SampleInput], claimed: Claimed = lambda sample: True) -> list[SampleInput]:
     """Return calls in which optional arguments meet: each is left out or has one of a few values, and every two of these meet in a call.
 
-    The other arguments are those of samples, the ones with the most optional arguments first; dimensions among them are counted from
-    both ends. Eager decides which of the calls the operation accepts.
+    The other arguments are those of samples, claimed ones and those with the most optional arguments first; dimensions among them are
+    counted from both ends. Eager decides which of the calls the operation accepts.
     """
     if not (parameters := parameters_of(info)):
         return []
@@ -89,7 +91,7 @@ def combined(info: OpInfo, samples: Sequence[SampleInput]) -> list[SampleInput]:
     def names_in(some: Sequence[SampleInput]) -> set[str]:
         return {name for sample in some for name in named_arguments(names, sample) if name in optional}
 
-    groups = sorted(alike.values(), key=lambda some: (-len(names_in(some)), -len(some)))[:GROUPS]
+    groups = sorted(alike.values(), key=lambda some: (not any(map(claimed, some)), -len(names_in(some)), -len(some)))[:GROUPS]
     return [
         sample
         for i, group in enumerate(groups)
@@ -195,15 +197,17 @@ def _is_dims(name: str, value: Any) -> bool:
     return _is_dim(name) and type(value) in (tuple, list) and all(type(d) is int for d in value)
 
 
-def _bases(names: Sequence[str], samples: Sequence[SampleInput], operands: set[str]) -> Iterator[SampleInput]:
-    """Yield the sample whose arguments are changed, and one with a number for each operand that may be one."""
+def _bases(names: Sequence[str], samples: Sequence[SampleInput], operands: set[str], claimed: Claimed) -> Iterator[tuple[SampleInput, bool]]:
+    """Yield the samples whose arguments are changed, and one with a number for each operand that may be one, of which only that is."""
     base = _base(samples)
     if base is not None:
-        yield base
+        yield base, True
+        if not claimed(base) and (ours := _base(list(filter(claimed, samples)))) is not None:
+            yield ours, True
     for operand in sorted(operands):
         styled = [sample for sample in samples if type(named_arguments(names, sample).get(operand)) in NUMBER]
         if (other := _base(styled) or next(iter(styled), None)) is not None:
-            yield other
+            yield other, False
 
 
 def _operands(names: Sequence[str], samples: Sequence[SampleInput]) -> set[str]:

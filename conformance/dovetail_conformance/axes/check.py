@@ -23,7 +23,7 @@ from dovetail_conformance.axes.exact import added_up, normalized_room, sums_exac
 from dovetail_conformance.axes.gradients import Gradients, cotangent, ends_the_process, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.routes import ROUTES, routed
-from dovetail_conformance.axes.variants import CROSSED, Variant, Variants
+from dovetail_conformance.axes.variants import CROSSED, Variant, Variants, laid_in
 from dovetail_conformance.case import MOST, Case, Ran, errors_of, own_errors
 from dovetail_conformance.cell import Broke, Cell, Outcome, whole
 from dovetail_conformance.chance import FEW, unknown_numbers, unlike_draws, unlike_in_chance
@@ -102,6 +102,14 @@ def _without(cell: Cell, variant: Variant, *, grad: bool) -> list[Fault]:
     return list(_trained(cell, same) if grad else _called(same))
 
 
+def maker(cell: Cell) -> Variants:
+    """Return what makes the variants of a cell, those first that the executor takes."""
+    samples = [case.sample for case in cell.all_cases if case.sample is not None]
+    ways = {case.program.template for case in cell.claimed}
+    taken = {laid_in(case.sample) for case in cell.claimed if case.sample is not None}
+    return Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed, preferred=ways, taken=taken)
+
+
 def of_cell(cell: Cell) -> list[Variant]:
     """Return the variants that the level has for a cell."""
     if cell.level.dealt or not cell.level.rows[0] or not cell.cases[0].program.eager:
@@ -109,9 +117,7 @@ def of_cell(cell: Cell) -> list[Variant]:
     first = cell.first
     named = cell.subject.coverage(cell.info.symbol.id, cell.dtype, cell.device.type) == "yes" or _named(cell)
     most = cell.level.rows[0 if first else 1]
-    samples = [case.sample for case in cell.all_cases if case.sample is not None]
-    claimed = {case.program.template for case in cell.claimed}
-    variants_of_cell = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed, preferred=claimed)
+    variants_of_cell = maker(cell)
     chosen = variants_of_cell.chosen(most if named else most // FEWER, 0 if first else 17 * cell.dtype.bytes, complete=first and named)
     if named:
         chosen += variants_of_cell.of_dtype()
@@ -195,7 +201,7 @@ def _trained(cell: Cell, variant: Variant) -> Iterator[Fault]:
     if row.cotangent == "not finite" and not case.pointwise:  # 0 * inf is NaN in one sum and left out of another
         row = row.without("cotangent")
     wanted = subset(candidates, row.grad)
-    if ends_the_process(cell.info.symbol.id, case.program.inputs, wanted):
+    if case.sample is not None and ends_the_process(cell.info.symbol.id, case.sample, wanted):
         return
     with mode(row.mode), calm():
         theirs = gradients(case.eager, fresh(case.program.inputs), wanted, row.cotangent)
@@ -307,8 +313,8 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
             yield Fault(what, f"{what} for {kind} cotangents: {text}", place)
 
 
-def _own(case: Case, wanted: Sequence[int], kind: str, part: str) -> Any:
-    """Return the errors of eager in float32, in its results or its gradients, scaled to float64."""
+def _own(case: Case, wanted: Sequence[int], kind: str, part: str, moved: int) -> Any:
+    """Return the errors of eager in float32, in its results or its gradients, scaled to float64; with `moved`, those of other inputs."""
 
     def both(narrow: Sequence[Tensor]) -> tuple[Any, Any] | None:
         rough, exact = (gradients(case.eager, inputs, wanted, kind) for inputs in (fresh(narrow), widened(fresh(narrow))))
@@ -316,7 +322,7 @@ def _own(case: Case, wanted: Sequence[int], kind: str, part: str) -> Any:
             return None
         return getattr(rough, part), getattr(exact, part)
 
-    return own_errors(case.narrowed(case.program.inputs), both)
+    return own_errors(case.narrowed(case.program.inputs), both, moved)
 
 
 def _others(case: Case, wanted: Sequence[int], kind: str, part: str, moved: int) -> Any:

@@ -14,10 +14,12 @@ from dovetail_conformance.axes.routes import Route
 from dovetail_conformance.case import SEED, Ran
 from dovetail_conformance.draws import generator
 from dovetail_conformance.noise import Noise, recording_noise
+from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.oracle import flat, same_bits
 from dovetail_conformance.program import nudged
 
 GROUP_NORM = "torch.nn.functional.group_norm"
+ATTENTION, PARTS = "torch.nn.functional.scaled_dot_product_attention", ("query", "key", "value")
 
 
 @dataclass
@@ -42,9 +44,18 @@ def subset(candidates: Sequence[int], which: str) -> list[int]:
     return list(chosen or candidates)
 
 
-def ends_the_process(operation: str, inputs: Sequence[Tensor], wanted: Sequence[int]) -> bool:
-    """Return whether eager mode's backward ends the process: group_norm's of channels-last images that need no gradient themselves."""
-    return operation == GROUP_NORM and 0 not in wanted and not inputs[0].is_contiguous()
+def ends_the_process(operation: str, sample: SampleInput, wanted: Sequence[int]) -> bool:
+    """Return whether eager mode's backward ends the process.
+
+    That of group_norm does for channels-last images that need no gradient themselves, and that of attention, which writes beyond its memory,
+    where there are more values than keys.
+    """
+    if operation == GROUP_NORM:
+        return 0 not in wanted and not sample.args[0].is_contiguous()
+    if operation != ATTENTION:
+        return False
+    _, key, value = (*sample.args, *(sample.kwargs[name] for name in PARTS if name in sample.kwargs))[:3]
+    return key.ndim == value.ndim > 1 and key.shape[-2] != value.shape[-2]
 
 
 def cotangent(x: Tensor, kind: str) -> Tensor:

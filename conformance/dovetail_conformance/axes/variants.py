@@ -69,6 +69,11 @@ BATCHED = tuple(Row(size="images", broadcast="second", place=place) for place in
 SINGLE = {"outer": (0, 1), "second": (1, 2), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
 
 
+def laid_in(sample: SampleInput) -> tuple[object, ...]:
+    """Describe the tensors of a sample: their sizes and strides."""
+    return tuple((tuple(x.shape), x.stride()) for x in tensors_of((sample.args, sample.kwargs)))
+
+
 @dataclass
 class Variant:
     """A variant of a sample, and the levels of the row that could be applied."""
@@ -93,6 +98,7 @@ class Variants:
     visited: set[int] = field(default_factory=set)  # templates of which there is a variant
     special: set[int] = field(default_factory=set)  # those of which there is one with infinities, NaN and zeros
     preferred: Container[object] = ()  # ways of passing arguments that the executor takes
+    taken: Container[object] = ()  # the layouts of tensors that it takes, as `laid_in` describes them
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(1000 + self.seed)
@@ -100,15 +106,27 @@ class Variants:
         self.templates = self._templates()
 
     def _templates(self) -> list[SampleInput]:
-        """Return a sample for each way of passing the other arguments and number of dimensions: of several, the one with the most elements."""
+        """Return a sample for each way of passing the other arguments and number of dimensions: of several, the one with the most elements.
+
+        Of one of which the executor takes the tensors there is no larger one in place.
+        """
         largest: dict[object, SampleInput] = {}
-        changed = (*with_other_values(self.info, self.samples), *combined(self.info, self.samples))
+        changed = (*with_other_values(self.info, self.samples, self._takes), *combined(self.info, self.samples, self._takes))
         for sample in (*self.samples, *map(self._freed, changed)):
             program = program_of(self.info.symbol, sample)
             key = (program.template, tuple(x.ndim for x in program.inputs))
-            if key not in largest or _elements(largest[key]) < _elements(sample):
+            if key not in largest or self._weight(largest[key]) < self._weight(sample):
                 largest[key] = sample
         return [largest[key] for key in sorted(largest, key=lambda key: key[0] not in self.preferred)]
+
+    def _weight(self, sample: SampleInput) -> tuple[bool, int]:
+        elements = _elements(sample)
+        return elements > 1 and self._takes(sample), elements
+
+    def _takes(self, sample: SampleInput) -> bool:
+        """Return whether the executor takes such tensors, perhaps with fewer behind them."""
+        layouts = laid_in(sample)
+        return any(layouts[:n] in self.taken for n in range(len(layouts) + 1))
 
     def _freed(self, sample: SampleInput) -> SampleInput:
         """Return a sample without its `fixed` tensors where eager has gradients of them: they were fixed for an argument that has been changed."""

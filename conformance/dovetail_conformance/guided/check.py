@@ -9,8 +9,8 @@ from typing import Any
 from dovetail.dtypes import DType
 from dovetail.extend import OperatorExecutor
 from dovetail.extend.advanced import Implementation
+from dovetail_conformance.axes.check import maker
 from dovetail_conformance.axes.variants import LAST_WINS, Variants
-from dovetail_conformance.case import MOST
 from dovetail_conformance.cell import Cell, Outcome
 from dovetail_conformance.guided.corpus import Candidate, Mutations
 from dovetail_conformance.guided.hints import hints_of
@@ -68,9 +68,7 @@ def _implementation(cell: Cell) -> Implementation | None:
 
 def _seeds(cell: Cell) -> Iterator[Candidate]:
     """Yield the calls that the search begins with: one of each way of passing arguments, and some of the other dtypes."""
-    samples = [case.sample for case in cell.all_cases if case.sample is not None]
-    claimed = {case.program.template for case in cell.claimed}
-    of = Variants(cell.subject, cell.info, cell.dtype, samples[:MOST], cell.seed, preferred=claimed)
+    of = maker(cell)
     yield from (Candidate(sample, of) for sample in of.templates)
     for dtype in _other_dtypes(cell):
         samples = list(islice(cell.info.samples(dtype, cell.there), OTHERS))

@@ -31,6 +31,7 @@ from dovetail_conformance.opinfo import (
     unwritten,
 )
 
+WIDEST = {dtypes.int64: 1 << 40, dtypes.int32: 1 << 30, dtypes.float64: 1 << 40}  # a number whose neighbours no float32 has
 NEGATIVE = (RuntimeError, "negative")
 NO_MEMORY_FORMAT = ((2, 3), {"memory_format": torch.channels_last}, RuntimeError, "required rank 4 tensor")
 NO_NUMBER = (TypeError, "'fill_value'.* must be (Number|a number)")
@@ -135,9 +136,13 @@ def full_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield sample(dtype, [2, 3], 1, device=torch.device(str(device)))
     yield sample(dtype, size=(3,), fill_value=0, layout=torch.strided, requires_grad=False, pin_memory=False)
     yield SampleInput(((2,), {"bool": True, "int": 7, "float": 0.5, "complex": 1 - 2j}[dtype.kind]))
+    if dtype in WIDEST:
+        yield sample(dtype, (3,), WIDEST[dtype] + 1)
     if dtype.inexact:
         yield sample(dtype, (2, 2), float("inf"))
         yield sample(dtype, (2, 2), -0.5)
+        yield sample(dtype, (3,), -0.0)
+        yield sample(dtype, (3,), 0.1)
     if dtype.kind == "complex":
         yield sample(dtype, (2, 2), 1 + 2j)
 
@@ -148,12 +153,17 @@ def new_full_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((make(2, 3).t(), [2, 0], True))
     yield SampleInput((make(2), (), 0), {"dtype": torch.float64})
     yield SampleInput((make(0),), {"size": (2, 3), "fill_value": 1, "device": torch.device(str(device)), "requires_grad": False})
+    if dtype in WIDEST:
+        yield SampleInput((make(2), (3,), WIDEST[dtype] + 1))
     if dtype.inexact:
         yield SampleInput((make(2), (2, 2), float("-inf")))
+        yield SampleInput((make(2), (3,), 0.1))
 
 
 def full_like_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield from like_samples(dtype, device, 1)
+    if dtype in WIDEST:
+        yield SampleInput((Maker(dtype, device)(3), WIDEST[dtype] + 1))
     if dtype.inexact:
         yield SampleInput((Maker(dtype, device)(2, 3),), {"fill_value": float("nan")})
 
@@ -188,6 +198,8 @@ def arange_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield sample(dtype, 7, end=8, step=4, layout=torch.strided, requires_grad=False)
     if dtype.signed:
         yield sample(dtype, 3, -4, -2)
+    if dtype in WIDEST:
+        yield sample(dtype, WIDEST[dtype] - 3, WIDEST[dtype] + 40, 2)
     if dtype.inexact:
         yield sample(dtype, -0.5, 2, 0.25)
         yield sample(dtype, 0.0, 1000.0, 0.01)  # so many steps that their roundings must not add up

@@ -31,7 +31,7 @@ from dovetail_conformance.opinfo import (
     refused_rows,
     unwritten,
 )
-from dovetail_conformance.torch.creation import NEGATIVE, NO_MEMORY_FORMAT, errors, like_samples, sample
+from dovetail_conformance.torch.creation import NEGATIVE, NO_MEMORY_FORMAT, WIDEST, errors, like_samples, sample
 
 NOT_DRAWN = (NotImplementedError, "not implemented for|expected a tensor of kind float")
 UNIFORM = {"low": 0.0, "high": 1.0, "half_open": True, "mean": 0.5, "std": 12**-0.5}
@@ -82,8 +82,6 @@ def many_like_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
 
 
 # Integers.
-
-WIDEST = {dtypes.int64: 1 << 40, dtypes.int32: 1 << 30, dtypes.float64: 1 << 40}  # ranges of more numbers than a float32 has
 
 
 def randint_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
