@@ -246,7 +246,7 @@ class Case:
         """Return the errors of eager in float32 in the same values, or in others, scaled to float64: its own in float64 are much alike."""
 
         def both(narrow: Sequence[Tensor]) -> tuple[Any, Any] | None:
-            rough, exact = self.eager(fresh(narrow)), self.eager(widened(fresh(narrow)))
+            rough, exact = self.narrow.eager(fresh(narrow)), self.eager(widened(fresh(narrow)))
             if rough.error is not None or exact.error is not None:
                 return None
             return (rough.result, list(rough.inputs)), (exact.result, list(exact.inputs))
@@ -260,6 +260,15 @@ class Case:
         if rough.error is not None or exact.error is not None:
             return None
         return errors_of(*((each.result, list(each.inputs)) for each in (rough, exact)))
+
+    @cached_property
+    def narrow(self) -> Case:
+        """The same call that computes in float32 where an argument says float64."""
+        sample = self.sample
+        for key, value in sample.arguments().items() if sample is not None else ():
+            if isinstance(value, torch.dtype) and value in NARROW:
+                sample = sample.with_argument(key, NARROW[value])
+        return self if sample is self.sample else Case(self.subject, self.info, program_of(self.info.symbol, sample), self.label, sample)
 
     def narrowed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return inputs in float32 where they are float64."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -135,6 +136,29 @@ def test_no_sample_runs_whose_kernel_is_its_image(operation: str, shapes: list, 
     sample = SampleInput(tuple(torch.ones(1).expand(shape) for shape in shapes), more)
 
     assert Variants(Subject(OperatorExecutor("idle")), opinfos()[operation], dtypes.float32, []).accepted(sample) is None
+
+
+def test_float64_that_an_argument_asks_for_is_compared_with_float32() -> None:
+    info, sample = opinfos()["torch.nn.functional.log_softmax"], SampleInput((torch.randn(3, 4), -1), {"dtype": torch.float64})
+    case = Case(Subject(OperatorExecutor("idle")), info, program_of(info.symbol, sample), "", sample)
+
+    assert case.eager(fresh(case.program.inputs)).result.dtype == torch.float64
+    assert case.narrow.eager(fresh(case.program.inputs)).result.dtype == torch.float32
+
+
+def test_arguments_vary_on_the_tensors_that_are_claimed() -> None:
+    info = opinfos()["torch.nn.functional.scaled_dot_product_attention"]
+    samples = list(info.samples(dtypes.float32, devices.cpu))
+
+    def alike(sample: SampleInput) -> bool:
+        query, key, *_ = sample.args
+        return query.ndim == 4 and query.shape == key.shape
+
+    def scaled(changed: Iterable[SampleInput]) -> int:
+        return sum(alike(sample) and sample.kwargs.get("scale") is not None for sample in changed)
+
+    assert not scaled(with_other_values(info, samples))
+    assert scaled(with_other_values(info, samples, alike))
 
 
 UNKNOWN = {  # what the order of factors decides, and what PyTorch reads behind a tensor, each beside what is known

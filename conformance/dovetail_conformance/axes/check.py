@@ -317,7 +317,8 @@ def _own(case: Case, wanted: Sequence[int], kind: str, part: str, moved: int) ->
     """Return the errors of eager in float32, in its results or its gradients, scaled to float64; with `moved`, those of other inputs."""
 
     def both(narrow: Sequence[Tensor]) -> tuple[Any, Any] | None:
-        rough, exact = (gradients(case.eager, inputs, wanted, kind) for inputs in (fresh(narrow), widened(fresh(narrow))))
+        rough = gradients(case.narrow.eager, fresh(narrow), wanted, kind)
+        exact = gradients(case.eager, widened(fresh(narrow)), wanted, kind)
         if rough is None or exact is None or rough.error is not None or exact.error is not None:
             return None
         return getattr(rough, part), getattr(exact, part)
