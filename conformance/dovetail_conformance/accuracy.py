@@ -37,8 +37,8 @@ class Truth:
     """The expected result of a call: eager's and the exact one.
 
     `moved` returns the exact result for inputs that are off by a rounding, or None. `length` is how many terms a sum has.
-    `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's. All but
-    the first are those for inputs that are off by a rounding.
+    `own` returns the errors that eager makes in float64, as those that it makes in float32 suggest: there the exact result is eager's. The first
+    are those for these inputs, the others for inputs nearby.
     `extra` are absolute errors that are allowed besides, of each result, or None.
     `others` returns the errors that eager makes for inputs that are off by a rounding, or None; all are called `moves` times at most.
     `cancellation` is allowed as an absolute error of float32 results, and in other dtypes as many of their units.

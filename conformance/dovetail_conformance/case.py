@@ -370,7 +370,8 @@ def own_errors(inputs: Sequence[Tensor], both: Callable[[Sequence[Tensor]], tupl
         noise = generator(moved)
         other = both([nudged(x, ELSEWHERE, noise).to(x.dtype) if inexact(x) else x for x in inputs])
         errors = None if other is None else errors_of(*other, OWN)
-        return None if errors is None else [_where_alike(*each) for each in zip(errors, flat(other[1]), flat(pair[1]), strict=True)]
+        alike = errors is not None and len(errors) == len(flat(pair[1]))
+        return [_where_alike(*each) for each in zip(errors, flat(other[1]), flat(pair[1]))] if alike else None
     lost = [_lost(*each) for each in zip(*map(flat, pair))]
     for factor in SMALLER if any(x is not None for x in lost) else ():
         smaller = both([x * factor if inexact(x) else x for x in inputs])

@@ -108,7 +108,7 @@ class Variants:
     def _templates(self) -> list[SampleInput]:
         """Return a sample for each way of passing the other arguments and number of dimensions: of several, the one with the most elements.
 
-        Of one of which the executor takes the tensors there is no larger one in place.
+        One with tensors that the executor takes is preferred to a larger one.
         """
         largest: dict[object, SampleInput] = {}
         changed = (*with_other_values(self.info, self.samples, self._takes), *combined(self.info, self.samples, self._takes))
