@@ -211,7 +211,7 @@ def test_processes_find_what_one_finds() -> None:
     assert [(str(row), row.state, row.message) for row in one] == [(str(row), row.state, row.message) for row in two]
 
 
-@mark.parametrize("processes", [0, param(2, marks=mark.slow)])
+@mark.parametrize("processes", [0, param(1, marks=mark.slow)])  # of two, one may be done with all others before the other one fails
 def test_the_first_failure_ends_it_where_that_is_asked(processes) -> None:
     how = {"operations": ["gelu"], "devices": ["cpu"], "level": "quick", "processes": processes}
     whole, first = (check("dovetail_conformance.broken:ignores_an_argument", fail_fast=fast, **how) for fast in (False, True))
