@@ -35,6 +35,8 @@ CALLS = {
     "operators": lambda x, y: (x + y, x - y, x @ y, x / y, x**y, x // y, x % y, x & y, x < y, x == y, x != y, x | y, x << y, x[y]),
     "on the right": lambda x, y: (y + x, y * x, y - x, y @ x, y / x, y**x, y == x, y != x, y < x),
     "in place": inplace,
+    "named operators": lambda x, y: (x.__add__(y), x.__rsub__(y), x.__matmul__(y), x.__imul__(y), x.__eq__(y), x.__lt__(y), x.__getitem__(y)),
+    "more named operators": lambda x, y: (x.__floordiv__(y), x.__pow__(y), x.__mod__(y), x.__and__(y), x.__lshift__(y), x.__radd__(y)),
 }
 
 

@@ -106,6 +106,7 @@ _SIZED = frozenset(  # of these, PyTorch takes objects with `__index__` as sizes
 )
 _TENSOR_CLASS = type(torch.Tensor)
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray"})  # they take any sequence
+_OPERATORS = {method: name for name, method in vars(TensorProxy).items() if type(method) is FunctionType and hasattr(torch.Tensor, name)}
 _UNPARSED = frozenset({NumberProxy, SymbolicInt})  # what torch's parser does not take everywhere where it takes an int
 _MODULES = "/torch/nn/modules/"
 _FUNCTIONS = (FunctionType, MethodDescriptorType, BuiltinFunctionType)
@@ -314,6 +315,8 @@ class CallHooks(ValueHooks):
         code = function.__code__
         if is_own_code(code) or not is_ours(code):
             return NULL
+        if (name := _OPERATORS.get(function)) is not None and overriding(args):  # x.__add__(y) in so many words
+            return self.call(tracker, getattr(torch.Tensor, name), args, kwargs, frame)
         return self._ours(tracker, function, args, kwargs)
 
     def _method(self, symbol: Symbol, args: list[Any], kwargs: dict[str, Any]) -> Any:
