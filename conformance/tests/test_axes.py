@@ -16,6 +16,7 @@ from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.check import Fault
 from dovetail_conformance.axes.covering import AXES, rows
+from dovetail_conformance.axes.exact import vector_room
 from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import laid_out
 from dovetail_conformance.axes.sizes import resized
@@ -144,6 +145,16 @@ def test_float64_that_an_argument_asks_for_is_compared_with_float32() -> None:
 
     assert case.eager(fresh(case.program.inputs)).result.dtype == torch.float64
     assert case.narrow.eager(fresh(case.program.inputs)).result.dtype == torch.float32
+
+
+def test_a_gradient_of_nan_may_be_what_eager_has_in_a_large_tensor() -> None:
+    info, sample = opinfos()["torch.nn.functional.selu"], SampleInput((torch.tensor([torch.nan, 1.0]),))
+    case = Case(Subject(OperatorExecutor("idle")), info, program_of(info.symbol, sample), "", sample)
+    theirs = gradients(case.eager, fresh(case.program.inputs), [0], "dense")
+    ours = replace(theirs, values=[torch.full((2,), torch.nan)])
+
+    assert torch.isfinite(theirs.values[0]).all()
+    assert vector_room(case, ours, theirs, [0], "dense", [None])[0].tolist() == [torch.inf, 0.0]
 
 
 def test_arguments_vary_on_the_tensors_that_are_claimed() -> None:

@@ -19,7 +19,7 @@ from dovetail_conformance.accuracy import Place, inaccuracies
 from dovetail_conformance.attributes import unlike
 from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.covering import Row
-from dovetail_conformance.axes.exact import added_up, normalized_room, sums_exactly, turned_room, undefined_room
+from dovetail_conformance.axes.exact import added_up, normalized_room, sums_exactly, turned_room, undefined_room, vector_room
 from dovetail_conformance.axes.gradients import Gradients, cotangent, ends_the_process, gradients, subset
 from dovetail_conformance.axes.modes import mode
 from dovetail_conformance.axes.routes import ROUTES, routed
@@ -287,7 +287,9 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         return  # the gradients flow to others of equal elements
 
     kind, eps = row.cotangent, max(torch.finfo(case.program.inputs[i].dtype).eps for i in wanted)
-    kinds = kind != "not finite" and (row.values != "extreme" or case.pointwise)  # inf * 0 is NaN where it is a term
+    complex_numbers = any(case.program.inputs[i].is_complex() for i in wanted)
+    defined = case.pointwise and not complex_numbers  # inf * 0 is NaN where it is a term, as in a product of complex numbers
+    kinds = kind != "not finite" and (row.values != "extreme" or defined)
     sharp = row.values == "kinks" and case.pointwise  # there a rounding of the inputs would change the branch
 
     def exact(part: str, moved: int | None = None) -> Any:
@@ -308,6 +310,7 @@ def _unlike(case: Case, ours: Gradients, theirs: Gradients, wanted: Sequence[int
         if part == "values":
             extra = turned_room(case, theirs.values, wanted, kind) if case.pointwise else normalized_room(case, theirs)
             extra = undefined_room(theirs.values, extra) if row.values == CROSSED.values else extra
+            extra = vector_room(case, ours, theirs, wanted, kind, extra) if case.pointwise else extra
             truth = replace(truth, extra=extra, length=max(truth.length, added_up(case, theirs.results, wanted)))
         for text, place in inaccuracies(getattr(ours, part), truth):
             yield Fault(what, f"{what} for {kind} cotangents: {text}", place)
