@@ -207,7 +207,10 @@ PAIRS: dict[str, tuple[Callable, tuple, tuple[dict, ...], Callable, bool, tuple[
     "kl_div": (
         batchmean(reduces(np_kl)),
         (ANYWHERE, POSITIVE),
-        ({"reduction": "batchmean"}, {"log_target": True}, {"log_target": True, "reduction": "none"}, *FLAGS),
+        (
+            *({"reduction": "batchmean"}, {"log_target": True}, {"log_target": True, "reduction": "none"}, *FLAGS),
+            {"size_average": False, "reduction": "batchmean"},
+        ),
         partial(broadcast_errors, False),
         True,
         FLOATS,

@@ -207,8 +207,8 @@ def kl_div(
     """target * (log(target) - input), of a target that is its own logarithm with `log_target`; "batchmean" divides by the batch."""
     require_float_loss(input)
     require_float_loss(target)
-    batch = reduction == "batchmean" and size_average is None and reduce is None
-    mode = "sum" if batch else reduction_of(reduction, size_average, reduce)
+    batch = reduction == "batchmean"
+    mode = "sum" if batch and size_average is None and reduce is None else reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any, t: Any) -> Any:
         if log_target:
