@@ -10,6 +10,8 @@ from torch import Tensor
 
 USUAL = (torch.float32, torch.float64, torch.bfloat16)  # whose convolutions PyTorch lays out like their operands on CPUs, too
 
+VOLUMES = (torch.float32, torch.bfloat16, torch.float16)  # whose volumes have their channels innermost where those of an operand are
+
 
 def convolution(x: Tensor, weight: Tensor, **window: Any) -> Tensor:
     return _by_parts(convolution, x, weight, window) if x.is_complex() else _convolution(x, weight, **window)
@@ -21,14 +23,22 @@ def _convolution(
     out = torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
     if out.ndim == 3:
         return out.mT.contiguous().mT if _is_channels_last(weight) else out.contiguous()
-    if out.dtype in USUAL or out.device.type != "cpu":
+    if out.device.type != "cpu" or (out.ndim == 4 and out.dtype in USUAL):
         return out
-    return in_format(out.contiguous(), *((x, weight) if out.ndim == 4 or out.dtype is torch.float16 else ()))
+    last = (out.ndim == 4 or out.dtype in VOLUMES) and (is_channels_last(x) or is_channels_last(weight))
+    return in_format(out, x, weight) if last else out.contiguous()
 
 
 def sequence(out: Tensor) -> Tensor:
     """Lay out a gradient of a one-dimensional convolution row by row, as the meta promises."""
     return out.contiguous() if out.ndim == 3 else out
+
+
+def volume(out: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Lay out a gradient of a convolution of volumes like its operands, as the meta promises; PyTorch decides by sizes and threads on CPUs."""
+    if out.ndim != 5 or out.device.type != "cpu":
+        return out
+    return in_format(out, x, weight) if is_channels_last(x) or is_channels_last(weight) else out.contiguous()
 
 
 def _is_channels_last(weight: Tensor) -> bool:

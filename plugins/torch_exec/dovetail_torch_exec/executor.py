@@ -36,6 +36,12 @@ def usual(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
     )
 
 
+def volume(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
+    """Take a convolution of row-major volumes: how PyTorch lays out others on CPUs depends on their sizes and the number of threads."""
+    laid_out = input.spec.device is not cpu or (input.spec.strides is None and weight.spec.strides is None)
+    return usual(input, weight) if laid_out else "PyTorch decides by sizes and threads how volumes lie; its parts are run one by one"
+
+
 def sequence(input: Proxy, weight: Proxy, *args: Any, **kwargs: Any) -> Verdict:
     """Take a one-dimensional convolution of row-major tensors in such a dtype."""
     verdict = row_major(input, weight)
@@ -59,7 +65,8 @@ def real(input: Proxy, *_: Any, **__: Any) -> Verdict:
 
 CHECKERS = {
     **dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.conv_transpose1d"), sequence),
-    **dict.fromkeys([f"torch.nn.functional.{name}{n}d" for name in ("conv", "conv_transpose") for n in (2, 3)], usual),
+    **dict.fromkeys(("torch.nn.functional.conv2d", "torch.nn.functional.conv_transpose2d"), usual),
+    **dict.fromkeys(("torch.nn.functional.conv3d", "torch.nn.functional.conv_transpose3d"), volume),
     **dict.fromkeys(("torch.nn.functional.avg_pool1d", "torch.nn.functional.max_pool1d", "torch.nn.functional.adaptive_avg_pool1d"), flat),
     **dict.fromkeys(("torch.conj", "torch.adjoint"), real),
     f"{torch_internals.ATEN}._native_batch_norm_legit_functional": channels,

@@ -14,7 +14,7 @@ from dovetail.dtypes import DType
 from dovetail.extend import Tag, TensorSpec, make_prim
 from dovetail.extend.advanced import Symbol, torch_internals
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
-from dovetail_torch_exec.convolution import sequence
+from dovetail_torch_exec.convolution import sequence, volume
 
 aten = torch_internals.aten
 FUSED: dict[Symbol, Callable[..., Any]] = {}
@@ -104,7 +104,7 @@ layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], **window: Any) -> tuple[Tensor, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     grads = aten("convolution_backward.default")(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
-    return tuple(map(sequence, _masked(grads, mask)))
+    return tuple([volume(sequence(out), x, weight) for out in _masked(grads, mask)])
 
 
 def _convolution_backward_meta(
