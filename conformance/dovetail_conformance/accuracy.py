@@ -196,6 +196,9 @@ class _Elements:
         if not self.truth.kinds:
             alike.append(~torch.isfinite(x))
         special = ~torch.isfinite(self.exact) | ~torch.isfinite(self.eager)
+        if self.complex and not self.truth.kinds:  # which part of the number is not finite is open as well
+            alike = [each.any(-1, keepdim=True).expand(x.shape) for each in alike]
+            special = special.any(-1, keepdim=True).expand(x.shape)
         error = torch.where(special & torch.stack(alike).any(0), 0.0, error)
         return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 

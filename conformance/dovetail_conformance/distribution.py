@@ -39,6 +39,7 @@ def unlike_in_frequency(ours: Tensor, theirs: Tensor, rounding: float) -> str | 
 
 def coarser(ours: Tensor, theirs: Tensor) -> str | None:
     """Describe numbers of fewer bits than eager's, such as float32 ones that are scaled to a wide range; None where they have as many."""
+    ours, theirs = (x[torch.isfinite(x)] for x in (ours, theirs))
     if min(len(x.unique()) for x in (ours, theirs)) < DISTINCT:
         return None
     mine, eager = _bits(ours), _bits(theirs)
@@ -49,7 +50,6 @@ def coarser(ours: Tensor, theirs: Tensor) -> str | None:
 
 def _bits(x: Tensor) -> int:
     """Return how many bits the numbers have from the highest on to the last in which any two of them differ."""
-    x = x[torch.isfinite(x)]
     whole = (torch.frexp(x.to(torch.float64))[0].abs() * 2.0**53).to(torch.int64) if x.is_floating_point() else x.to(torch.int64) ^ x[0]
     while len(whole) > 1:
         half = (len(whole) + 1) // 2
