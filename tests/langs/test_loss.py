@@ -168,6 +168,16 @@ def test_losses_and_their_gradients_are_eagers(name, reduction):
     gradients_agree(loss, X, Y)
 
 
+@pytest.mark.filterwarnings("ignore:size_average")
+@pytest.mark.parametrize("flags", [{"size_average": False}, {"size_average": True}, {"reduce": False}], ids=str)
+def test_kl_div_divides_by_the_batch_whatever_the_deprecated_flags_are(flags):
+    def loss(x, y):
+        return F.kl_div(x, y.softmax(1), reduction="batchmean", **flags)
+
+    agrees(loss, X, Y, rtol=1e-5, atol=1e-6)
+    gradients_agree(loss, X, Y)
+
+
 @pytest.mark.parametrize("loss", [F.mse_loss, F.huber_loss])  # l1_loss does not tell overrides about its weight
 def test_weights_and_their_mean(loss):
     for how in REDUCTIONS:
