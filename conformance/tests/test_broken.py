@@ -44,7 +44,7 @@ def test_a_process_that_ends_is_a_row(broken: Broken) -> None:
         timeout=10 if broken.check == "timeout" else 600,  # a busy machine is slow to crash
     )
 
-    ended = [row for row in report.failures if row.state == broken.check]
+    ended = [row for row in report.failures if row.state == broken.check and row.operation]  # what the whole executor is asked may hang as well
     assert sorted(row.dtype for row in ended) == ["float32", "int64"]  # the run went on
 
 
