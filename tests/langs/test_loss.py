@@ -184,6 +184,11 @@ def test_weights_and_their_mean(loss):
         agrees(lambda x, y, w, how=how: loss(x, y, reduction=how, weight=w), X, Y, Y.abs())
 
 
+def test_products_of_small_integers_wrap_around_in_a_cosine():
+    x, y = (torch.tensor([[200, 3, n]], dtype=torch.uint8) for n in (100, 7))
+    agrees(F.cosine_embedding_loss, x, y, torch.tensor([1]))
+
+
 def test_logarithms_of_certain_probabilities_are_bounded():
     agrees(lambda x, y: F.binary_cross_entropy(x, y, reduction="none"), torch.tensor([0.0, 0.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]))
 

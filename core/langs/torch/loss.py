@@ -306,7 +306,7 @@ def cosine_embedding_loss(
         near = core.where(core.eq(target, 1), core.sub(1.0, cosine), 0.0)
         return core.add(near, core.where(core.eq(target, -1), _above_zero(core.sub(cosine, float(margin))), 0.0))
 
-    return of_elements(compute, mode, *[core.convert(x, core.inexact_of(x.spec.dtype)) for x in (input1, input2)])
+    return of_elements(compute, mode, input1, input2)  # products of integers wrap around in their dtype
 
 
 @torchsymbol("torch.nn.functional.gaussian_nll_loss")
