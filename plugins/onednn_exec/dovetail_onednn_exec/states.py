@@ -62,8 +62,9 @@ class Weight:
         self.changes += 1
         version, places = weight._version, _places(weight)
         sample = places.tobytes()
-        self.kept = Packed(weakref.ref(weight, self._gone), version, weight.data_ptr(), places, sample, pack())
-        return self.kept.packed
+        kept = Packed(weakref.ref(weight, self._gone), version, weight.data_ptr(), places, sample, pack())
+        self.kept = kept  # another thread may put its own there at once
+        return kept.packed
 
     def _gone(self, reference: weakref.ref) -> None:
         kept = self.kept

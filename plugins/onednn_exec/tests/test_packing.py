@@ -147,6 +147,17 @@ def test_places_share_nothing():
     assert isinstance(implementation.stateful().weight, Weight)
 
 
+def test_what_another_thread_keeps_meanwhile_is_not_returned():
+    others = Weight()
+    others.get(parameter(4, 8), lambda: torch.zeros(1))
+
+    class Shared(Weight):
+        kept = property(lambda self: others.kept, lambda self, value: None)  # another thread is always faster
+
+    own = torch.ones(1)
+    assert Shared().get(parameter(4, 8), lambda: own) is own
+
+
 def test_threads_with_weights_of_their_own_share_a_place():
     run, x, wrong = linear(), torch.randn(3, 8), []
 
