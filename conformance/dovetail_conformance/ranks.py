@@ -27,6 +27,8 @@ from typing import Any, Literal
 SECONDS = 1200.0  # to wait for an answer: a busy machine takes ten times as long
 GRACE = 3.0  # seconds that the other ranks have to answer once one has failed, since they may wait for it
 START = "from dovetail_conformance.ranks import launch; launch()"
+PAUSE, GO_ON = b"p", b"g"  # what the process that starts the ranks is told
+SIGNALS = {PAUSE: signal.SIGSTOP, GO_ON: signal.SIGCONT}
 QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -46,20 +48,23 @@ class Ranks:
     """`count` processes with an initialized process group; a collective that others do not take part in fails after `timeout` seconds.
 
     One process imports torch and Dovetail, from where this one does, and forks the ranks before it starts a thread; they see no CUDA device, which
-    does not survive a fork.  They end when this one does.
+    does not survive a fork.  They end when this one does.  Between calls they are stopped: gloo has a few threads for each group, and each of them
+    looks for messages a hundred times a second.
     """
 
     def __init__(self, count: int, timeout: float = 60.0):
         self.count, self.timeout, self.folder = count, timeout, tempfile.TemporaryDirectory(prefix="dovetail_ranks_")
         pairs = [socket.socketpair() for _ in range(count)]
         theirs = [end.fileno() for _, end in pairs]
-        setup = {"store": f"{self.folder.name}/store", "timeout": timeout, "connections": theirs}
+        control, self._control = os.pipe()
+        setup = {"store": f"{self.folder.name}/store", "timeout": timeout, "connections": theirs, "control": control}
         command = [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {sys.path!r}; {START}", json.dumps(setup)]
-        self.launcher = subprocess.Popen(command, pass_fds=theirs, env=os.environ | QUIET, start_new_session=True)
+        self.launcher = subprocess.Popen(command, pass_fds=[*theirs, control], env=os.environ | QUIET, start_new_session=True)
+        os.close(control)
         self.connections = [Connection(ours.detach()) for ours, _ in pairs]
         for _, end in pairs:
             end.close()
-        self._end = weakref.finalize(self, _end, self.launcher, self.connections, self.folder)
+        self._end = weakref.finalize(self, _end, self.launcher, self.connections, self._control, self.folder)
 
     def run(self, function: FunctionType, *args: Any, survivors: tuple[int, ...] | None = None) -> list[Any]:
         """Return what `function(*args)` returns in each rank, or in `survivors` alone; raise AssertionError where it raises, with the rank."""
@@ -77,6 +82,7 @@ class Ranks:
         With `hurry`, ranks have `GRACE` seconds to answer once another has failed.  Once a process has ended, they have these and the timeout of a
         collective: gloo does not end every wait for a rank that is gone.
         """
+        self._tell(GO_ON)
         for connection in self.connections:
             with contextlib.suppress(BrokenPipeError):  # of a rank that has ended, as its answer says
                 connection.send((function.__module__, function.__code__.co_filename, function.__name__, args))
@@ -92,7 +98,14 @@ class Ranks:
                 elif answer.state == "ended":
                     until = min(until, monotonic() + GRACE + self.timeout)
         answers |= {rank: Answer("late", "it gave no answer in time") for rank in pending.values()}
+        if len(answers) == self.count and all([answer.state in ("result", "error") for answer in answers.values()]):
+            self._tell(PAUSE)
         return dict(sorted(answers.items()))
+
+    def _tell(self, word: bytes) -> None:
+        """Let the process that started the ranks stop them, or let them go on."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as the answers say
+            os.write(self._control, word)
 
     def _answer(self, rank: int) -> Answer:
         try:
@@ -121,12 +134,13 @@ def end_shared_ranks() -> None:
         GROUPS.popitem()[1].close()
 
 
-def _end(launcher: subprocess.Popen, connections: list[Connection], folder: tempfile.TemporaryDirectory) -> None:
+def _end(launcher: subprocess.Popen, connections: list[Connection], control: int, folder: tempfile.TemporaryDirectory) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(launcher.pid, signal.SIGKILL)
     launcher.wait()
     for connection in connections:
         connection.close()
+    os.close(control)
     folder.cleanup()
 
 
@@ -144,24 +158,32 @@ def load(module: str, file: str, name: str) -> Callable:
 
 
 def launch() -> None:
-    """Fork the ranks, and wait for them."""
+    """Fork the ranks, and stop and end them as the process that wants them says."""
     import torch.distributed.tensor  # lazily, with Dovetail: the process that starts ranks may not need them
 
     import dovetail  # noqa: F401
 
     setup = json.loads(sys.argv[1])
     torch.set_num_threads(1)
+    ranks: list[int] = []
     for rank in range(len(setup["connections"])):
-        if os.fork() == 0:
+        if (process := os.fork()) == 0:
             for other, descriptor in enumerate(setup["connections"]):
                 if other != rank:
                     os.close(descriptor)
             serve(rank, setup)
+        ranks.append(process)
     for descriptor in setup["connections"]:
         os.close(descriptor)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
+    while word := os.read(setup["control"], 1):
+        _signal(ranks, SIGNALS[word])
+    _signal(ranks, signal.SIGKILL)  # the other end of the pipe is closed: a process that is stopped would not see that
+
+
+def _signal(ranks: list[int], number: signal.Signals) -> None:
+    """Send a signal to ranks; nobody waits for those that have ended, so that their numbers stay theirs."""
+    for rank in ranks:
+        os.kill(rank, number)
 
 
 def serve(rank: int, setup: dict[str, Any]) -> None:
