@@ -16,6 +16,7 @@ from dovetail_conformance.axes.apart import moved_gradients
 from dovetail_conformance.axes.arguments import with_other_values
 from dovetail_conformance.axes.check import Fault
 from dovetail_conformance.axes.covering import AXES, rows
+from dovetail_conformance.axes.edges import beside_edges
 from dovetail_conformance.axes.exact import vector_room
 from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import laid_out
@@ -62,6 +63,20 @@ def test_values_stay_in_the_domain(dtype: torch.dtype) -> None:
     for values in ("kinks", "moderate", "wide", "tiny"):
         drawn = filled(x, values, opinfos()["torch.pow"], (), FIRST)
         assert drawn is not None and drawn.dtype is dtype and bool((drawn >= 0).all()) and bool(drawn.isfinite().all()), values
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_numbers_lie_on_both_sides_of_the_edges_of_a_function(dtype: torch.dtype) -> None:
+    everywhere = -torch.inf, torch.inf
+    numbers = beside_edges(torch.cosh, dtype, everywhere)
+
+    largest = torch.finfo(dtype).max
+    assert torch.equal(torch.cosh(numbers).isfinite(), torch.tensor([False, True, True, False]))
+    assert torch.cosh(numbers.double())[1:3].min() > 0.1 * largest
+    assert torch.equal(torch.acos(beside_edges(torch.acos, dtype, everywhere)).isnan(), torch.tensor([True, False, False, True]))
+    assert torch.equal(torch.acos(beside_edges(torch.acos, dtype, (-torch.inf, 1.0))).isnan(), torch.tensor([True, False])), "no edge at 1"
+    assert beside_edges(torch.sin, dtype, everywhere) is None
+    assert beside_edges(torch.signbit, dtype, everywhere) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8])

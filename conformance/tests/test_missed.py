@@ -493,6 +493,7 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     "a transposed gradient of the second alone": ("torch.outer", torch.outer, {"dtypes": FLOATS, "grad": transposed_for_the_second_alone}),
     "the first of two sizes that a third one limits": ("torch.nn.functional.conv_transpose2d", one_output_padding, {"dtypes": FLOATS}),
     "arguments below the normal range, where samples keep away from 0": ("torch.log", log_without_denormals, {"dtypes": FLOATS}),
+    "infinite before it is halved": ("torch.cosh", lambda x: (torch.exp(x.abs()) + torch.exp(-x.abs())) / 2, {"dtypes": FLOATS}),
     "infinite in float32": ("torch.isposinf", lambda x: x.to(torch.float32) == torch.inf, {"dtypes": ["float32", "float64"]}),
     "zeros that are handed out again": ("torch.zeros", handed_out_again(), {"dtypes": FLOATS}),
     "a gradient at zeros": ("torch.linalg.vector_norm", torch.linalg.vector_norm, {"dtypes": FLOATS, "grad": undefined_for_zeros}),

@@ -16,6 +16,7 @@ from dovetail.dtypes import DType
 from dovetail.extend import Tag
 from dovetail_conformance.axes.arguments import combined, with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
+from dovetail_conformance.axes.edges import beside_edges
 from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import in_one, laid_out, with_usual_steps
 from dovetail_conformance.axes.mixed import LEVELS, converted
@@ -177,7 +178,23 @@ class Variants:
         values += [v for v in long if v is not None and not v.case.pointwise]
         mixed = [self._variant(row, i) for n, row in enumerate(MIXED) for i in several[n % len(several) :][:1]] if several else []
         mixed = [variant for variant in mixed if variant is not None and variant.row.mixed != "no" and _is_recorded(variant.case)]
-        return [*values, *mixed, *self._lengthened()]
+        return [*values, *mixed, *self._lengthened(), *self._beside_edges()]
+
+    def _beside_edges(self) -> Iterator[Variant]:
+        """Yield variants of elementwise templates of one tensor of floats, with the numbers beside which the result becomes infinite, 0 or NaN."""
+        turns = TURNS
+        for template in self.templates:
+            tensors = list(tensors_of((template.args, template.kwargs)))
+            if not turns or len(tensors) != 1 or not tensors[0].is_floating_point() or tensors[0].dtype.itemsize == 1:
+                continue
+            case = Case(self.subject, self.info, program_of(self.info.symbol, template), "", template)
+            if not case.pointwise:
+                return
+            numbers = beside_edges(lambda x, case=case: case.eager([x]).result, tensors[0].dtype, self._whole_domain)
+            accepted = None if numbers is None else self.accepted(mapped(template, lambda x, numbers=numbers: numbers))
+            if accepted is not None:
+                turns -= 1
+                yield Variant(Row(values="edges"), accepted)
 
     def _lengthened(self) -> Iterator[Variant]:
         """Yield variants of templates without tensors, of which numbers decide how long the result is: with a large one in place of each."""
