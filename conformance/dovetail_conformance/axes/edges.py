@@ -32,10 +32,10 @@ def beside_edges(function: Callable[[Tensor], Tensor | None], dtype: torch.dtype
     left, right, kind = grid[at], grid[at + 1], known[at]
     for _ in range(HALVINGS):
         middle = ((left + right) / 2).to(dtype).to(torch.float64)
-        found = _kinds(function, middle.to(dtype))
-        if found is None:
+        middle_kind = _kinds(function, middle.to(dtype))
+        if middle_kind is None:
             return None
-        left, right = torch.where(found == kind, middle, left), torch.where(found == kind, right, middle)
+        left, right = torch.where(middle_kind == kind, middle, left), torch.where(middle_kind == kind, right, middle)
     distance = max(BESIDE, FEW_UNITS * info.eps)
     near = torch.stack([left - distance * left.abs(), right + distance * right.abs()], 1).flatten()
     return near[(near >= domain[0]) & (near <= domain[1]) & (near.abs() <= info.max)].to(dtype)
