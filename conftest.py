@@ -45,15 +45,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         return
     key = marker.kwargs.get("key", lambda name: crc32(name.encode()))
     if key(item.name) % marker.args[0]:
-        item.add_marker(pytest.mark.slow if marker.kwargs.get("rest", bool)(item.name) else pytest.mark.covered)
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that others cover, as `one_in` says."""
-    covered = [item for item in items if item.get_closest_marker("covered")]
+    """Deselect the parameters that another test covers, as the marker `covered` says."""
+    covered = {item for item in items if (marker := item.get_closest_marker("covered")) and marker.kwargs["when"](item.name)}
     if covered:
-        config.hook.pytest_deselected(items=covered)
-        items[:] = [item for item in items if not item.get_closest_marker("covered")]
+        config.hook.pytest_deselected(items=list(covered))
+        items[:] = [item for item in items if item not in covered]
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

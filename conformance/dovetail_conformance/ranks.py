@@ -27,8 +27,6 @@ from typing import Any, Literal
 SECONDS = 1200.0  # to wait for an answer: a busy machine takes ten times as long
 GRACE = 3.0  # seconds that the other ranks have to answer once one has failed, since they may wait for it
 START = "from dovetail_conformance.ranks import launch; launch()"
-PAUSE, GO_ON = b"p", b"g"  # what the process that starts the ranks is told
-SIGNALS = {PAUSE: signal.SIGSTOP, GO_ON: signal.SIGCONT}
 QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -82,7 +80,7 @@ class Ranks:
         With `hurry`, ranks have `GRACE` seconds to answer once another has failed.  Once a process has ended, they have these and the timeout of a
         collective: gloo does not end every wait for a rank that is gone.
         """
-        self._tell(GO_ON)
+        self._signal(signal.SIGCONT)
         for connection in self.connections:
             with contextlib.suppress(BrokenPipeError):  # of a rank that has ended, as its answer says
                 connection.send((function.__module__, function.__code__.co_filename, function.__name__, args))
@@ -99,13 +97,13 @@ class Ranks:
                     until = min(until, monotonic() + GRACE + self.timeout)
         answers |= {rank: Answer("late", "it gave no answer in time") for rank in pending.values()}
         if len(answers) == self.count and all([answer.state in ("result", "error") for answer in answers.values()]):
-            self._tell(PAUSE)
+            self._signal(signal.SIGSTOP)
         return dict(sorted(answers.items()))
 
-    def _tell(self, word: bytes) -> None:
-        """Let the process that started the ranks stop them, or let them go on."""
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the ranks, by the process that forked them."""
         with contextlib.suppress(BrokenPipeError):  # it has ended, as the answers say
-            os.write(self._control, word)
+            os.write(self._control, bytes([number]))
 
     def _answer(self, rank: int) -> Answer:
         try:
@@ -158,7 +156,7 @@ def load(module: str, file: str, name: str) -> Callable:
 
 
 def launch() -> None:
-    """Fork the ranks, and stop and end them as the process that wants them says."""
+    """Fork the ranks, and send them the signals that arrive, until the pipe is closed."""
     import torch.distributed.tensor  # lazily, with Dovetail: the process that starts ranks may not need them
 
     import dovetail  # noqa: F401
@@ -175,13 +173,13 @@ def launch() -> None:
         ranks.append(process)
     for descriptor in setup["connections"]:
         os.close(descriptor)
-    while word := os.read(setup["control"], 1):
-        _signal(ranks, SIGNALS[word])
-    _signal(ranks, signal.SIGKILL)  # the other end of the pipe is closed: a process that is stopped would not see that
+    while number := os.read(setup["control"], 1):
+        _send(number[0], ranks)
+    _send(signal.SIGKILL, ranks)  # one that is stopped would not see that its connection is closed
 
 
-def _signal(ranks: list[int], number: signal.Signals) -> None:
-    """Send a signal to ranks; nobody waits for those that have ended, so that their numbers stay theirs."""
+def _send(number: int, ranks: list[int]) -> None:
+    """Send a signal to ranks, which keep their process ids when they end: this process does not wait for them."""
     for rank in ranks:
         os.kill(rank, number)
 

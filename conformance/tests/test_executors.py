@@ -2,57 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from zlib import crc32
 
 import pytest
 import torch
 
+from dovetail import dtypes
 from dovetail.extend.advanced import executors
 from dovetail_conformance import suite
-from dovetail_conformance.plan import opinfos
+from dovetail_conformance.levels import LEVELS
+from dovetail_conformance.plan import Task, opinfos
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 FEWER = {  # dtypes at level core, of which each operation has the first and one more; `make conformance` has all
-    "llvm": ["float32", "bfloat16", "int64", "bool"],  # a kernel is compiled for each sample
-    "torch": ["float32", "int64", "complex64"],  # hundreds of operations, most of them eager's own functions
+    "llvm": (dtypes.float32, dtypes.bfloat16, dtypes.int64, dtypes.bool_),  # a kernel is compiled for each sample
+    "torch": (dtypes.float32, dtypes.int64, dtypes.complex64),  # hundreds of operations, most of them eager's own functions
 }
 
 WHOLE = ("declaration-", "random-", "program.", "dist.")  # what every executor runs in every run
 
 
-def parts(name: str) -> tuple[str, str, str]:
-    """Return the executor of a test, its cell, and the dtype."""
+def executor_and_cell(name: str) -> tuple[str, str]:
+    """Return the executor of a test, and its cell."""
     executor, _, cell = name.partition("[")[2].rstrip("]").partition("-")
-    return executor, cell, cell.rpartition("-")[0].rpartition("-")[2]
+    return executor, cell
 
 
 def turn(name: str) -> int:
     """Return 0 where this executor has its turn: llvm, which compiles kernels, runs an eighth of all cells, torch a quarter, others the rest."""
-    executor, cell, _ = parts(name)
+    executor, cell = executor_and_cell(name)
     share = crc32(cell.encode()) % 8
     return 0 if cell.startswith(WHOLE) else int(share not in {"llvm": (0,), "torch": (1, 2)}.get(executor, (3, 4, 5, 6, 7)))
 
 
-def is_dealt(name: str) -> bool:
-    """Return whether a cell runs at level core: it has the first dtype that the operation takes, or the one that its name chooses."""
-    executor, cell, dtype = parts(name)
-    operation = cell.partition("-")[0]
-    if cell.startswith(WHOLE) or operation not in opinfos():
-        return True
-    accepted = {d.name for d in opinfos()[operation].dtypes}
-    wanted = [d for d in FEWER[executor] if d in accepted]
-    return len(wanted) < 2 or dtype in (wanted[0], wanted[1 + crc32(operation.encode()) % (len(wanted) - 1)])
+@cache
+def core_cells(executor: str) -> frozenset[str]:
+    """Return the cells at level core, without their devices."""
+    level = replace(LEVELS["core"], dtypes=FEWER[executor], dealt=True)
+    return frozenset(str(Task(id, dtype, "")) for id, info in opinfos().items() for dtype in level.dtypes_run(id, info.dtypes))
 
 
-def is_left(name: str) -> bool:
-    """Return whether a cell of level quick does not run at level core."""
-    executor, _, dtype = parts(name)
-    return dtype not in FEWER[executor]
+def runs_at_core(name: str) -> bool:
+    """Return whether the cell of a test runs at level core."""
+    executor, cell = executor_and_cell(name)
+    return cell.startswith(WHOLE) or cell.rpartition("-")[0] in core_cells(executor)
 
 
 available = [ex.name for ex in executors() if ex.available() is True]
-test_executors = pytest.mark.one_in(2, key=turn)(suite(*(name for name in available if name not in FEWER), devices=DEVICES))
+SHARE = pytest.mark.one_in(2, key=turn)
+test_executors = SHARE(suite(*(name for name in available if name not in FEWER), devices=DEVICES))
 for name in [name for name in FEWER if name in available]:
-    globals()[f"test_{name}"] = pytest.mark.one_in(2, key=turn, rest=is_left)(suite(name, level="quick", devices=DEVICES))
-    whole = suite(name, dtypes=FEWER[name], devices=DEVICES)
-    globals()[f"test_{name}_whole"] = pytest.mark.slow(pytest.mark.one_in(2, key=lambda name: 1 - is_dealt(name), rest=lambda _: False)(whole))
+    quick = SHARE(suite(name, level="quick", devices=DEVICES))
+    globals()[f"test_{name}"] = pytest.mark.covered(when=lambda test: turn(test) != 0 and runs_at_core(test))(quick)
+    whole = pytest.mark.slow(suite(name, dtypes=[dtype.name for dtype in FEWER[name]], devices=DEVICES))
+    globals()[f"test_{name}_whole"] = pytest.mark.covered(when=lambda test: not runs_at_core(test))(whole)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-import dovetail
 from dovetail.extend import OperatorExecutor
 from dovetail.extend.advanced import executors
 from dovetail_conformance.fuzz.attempt import Outcome, Setup, tried
@@ -25,10 +24,10 @@ from dovetail_conformance.fuzz.judge import Reference, difference, run
 from dovetail_conformance.fuzz.operations import step
 from dovetail_conformance.fuzz.replay import replay
 from dovetail_conformance.fuzz.shrink import Finding, shrunk
+from dovetail_conformance.subject import Subject
 
 SHARE = {"torch": 8, "llvm": 10}  # programs of an executor in `make test`
 MORE = {"torch": 40, "llvm": 160, "onednn": 40}  # others, in `make test-all`
-OPTIONS = {"onednn": {"choose": "always"}}  # it would measure, and leave to PyTorch what is as fast there
 LARGE = 4096
 
 
@@ -393,7 +392,7 @@ AVAILABLE = [ex.name for ex in executors() if ex.available() is True]
     ],
 )
 def test_a_share_of_the_programs(name, seed, programs):
-    with dovetail.use(options={name: OPTIONS[name]} if name in OPTIONS else None):
+    with Subject.of(name).configured():  # onednn would measure, and leave to PyTorch what is as fast there
         done = campaign(job_of([name], seed=seed), programs=programs)
 
     assert done.passed, "\n\n".join(f"{each['message']}\n{each['program']}" for each in done.findings)

@@ -35,7 +35,8 @@ def beside_edges(function: Callable[[Tensor], Tensor | None], dtype: torch.dtype
         middle_kind = _kinds(function, middle.to(dtype))
         if middle_kind is None:
             return None
-        left, right = torch.where(middle_kind == kind, middle, left), torch.where(middle_kind == kind, right, middle)
+        same = middle_kind == kind
+        left, right = torch.where(same, middle, left), torch.where(same, right, middle)
     distance = max(BESIDE, FEW_UNITS * info.eps)
     near = torch.stack([left - distance * left.abs(), right + distance * right.abs()], 1).flatten()
     return near[(near >= domain[0]) & (near <= domain[1]) & (near.abs() <= info.max)].to(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from math import log2
 from time import process_time
 
@@ -178,14 +179,13 @@ class Variants:
         values += [v for v in long if v is not None and not v.case.pointwise]
         mixed = [self._variant(row, i) for n, row in enumerate(MIXED) for i in several[n % len(several) :][:1]] if several else []
         mixed = [variant for variant in mixed if variant is not None and variant.row.mixed != "no" and _is_recorded(variant.case)]
-        return [*values, *mixed, *self._lengthened(), *self._beside_edges()]
+        return [*values, *mixed, *self._lengthened(), *islice(self._beside_edges(), TURNS)]
 
     def _beside_edges(self) -> Iterator[Variant]:
         """Yield variants of elementwise templates of one tensor of floats, with the numbers beside which the result becomes infinite, 0 or NaN."""
-        turns = TURNS
         for template in self.templates:
             tensors = list(tensors_of((template.args, template.kwargs)))
-            if not turns or len(tensors) != 1 or not tensors[0].is_floating_point() or tensors[0].dtype.itemsize == 1:
+            if len(tensors) != 1 or not tensors[0].is_floating_point() or tensors[0].dtype.itemsize == 1:
                 continue
             case = Case(self.subject, self.info, program_of(self.info.symbol, template), "", template)
             if not case.pointwise:
@@ -193,7 +193,6 @@ class Variants:
             numbers = beside_edges(lambda x, case=case: case.eager([x]).result, tensors[0].dtype, self._whole_domain)
             accepted = None if numbers is None else self.accepted(mapped(template, lambda x, numbers=numbers: numbers))
             if accepted is not None:
-                turns -= 1
                 yield Variant(Row(values="edges"), accepted)
 
     def _lengthened(self) -> Iterator[Variant]:
