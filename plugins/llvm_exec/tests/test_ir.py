@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 
 import numpy as np
 import pytest
 
 from dovetail_llvm_exec.ir import jit, values
 from dovetail_llvm_exec.ir import module as ir
-from dovetail_llvm_exec.ir.target import host
+from dovetail_llvm_exec.ir.target import host, named
 from dovetail_llvm_exec.ir.values import bits_of, element_of, integer_like, lanes_of, mangled, vector
 
 COMPILER = jit.Compiler()
@@ -204,6 +205,41 @@ def test_masked_memory_is_not_touched():
 
     run(body, source, mask, target)
     np.testing.assert_array_equal(target, np.where(mask, source + 1, -1))
+
+
+NARROWED = [("i32", "i16"), ("i32", "i8"), ("i16", "i8"), ("i64", "i32"), ("i64", "i16"), ("i64", "i8")]
+
+
+@pytest.mark.parametrize("lanes", [8, 16, 32])
+@pytest.mark.parametrize(("wide", "narrow"), NARROWED)
+def test_lanes_that_were_narrowed_are_stored_without_what_lies_beside_them(wide, narrow, lanes):
+    masks = [(low, high) for low in range(lanes) for high in range(low + 1, lanes + 1)]
+    source = np.arange(1, lanes + 1, dtype=f"i{bits_of(wide) // 8}") * 256 - 1  # whose upper bytes are not 0
+    target = np.full((len(masks), lanes + 8), 99, dtype=f"i{bits_of(narrow) // 8}")
+    expected = target.copy()
+    for row, (low, high) in enumerate(masks):
+        expected[row, low:high] = (source + row)[low:high].astype(target.dtype)
+
+    def body(b, px, po):
+        value = b.load(vector(wide, lanes), px)
+        for row, (low, high) in enumerate(masks):
+            mask = values.constant_mask(low <= i < high for i in range(lanes))
+            own = b.cast("trunc", b.add(value, row), vector(narrow, lanes))  # of one store alone, which may narrow it
+            b.masked_store(own, b.address(po, narrow, row * target.shape[1]), mask)
+
+    run(body, source, target)
+    np.testing.assert_array_equal(target, expected)
+
+
+def test_a_narrowed_lane_is_stored_as_narrow_on_a_machine_with_masks():
+    target = named("x86_64-linux-gnu", "x86-64-v4")
+    module = ir.Module(target)
+    b = module.function("f", "void", [("px", "ptr"), ("po", "ptr")])
+    value = b.cast("trunc", b.load(vector("i32", 16), b.params[0]), vector("i16", 16))
+    b.masked_store(value, b.params[1], values.constant_mask(i == 3 for i in range(16)))
+    b.ret()
+    code = jit.Compiler(target).assembly(module.text())
+    assert re.findall(r"(\S+)\s+\S+, (?:\$\d+, )?(?:%\w+, )?6\(%rsi\)", code) in (["vpextrw"], ["movw"])
 
 
 def test_gather_and_scatter():

@@ -12,7 +12,20 @@ from typing import Any
 
 from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.ir.sizes import HeadSizes
-from dovetail_llvm_exec.ir.values import FLOATS, Value, bits_of, element_of, integer_like, is_float, lanes_of, like, literal, mangled, vector
+from dovetail_llvm_exec.ir.values import (
+    FLOATS,
+    Value,
+    bits_of,
+    constant_lanes,
+    element_of,
+    integer_like,
+    is_float,
+    lanes_of,
+    like,
+    literal,
+    mangled,
+    vector,
+)
 
 TESTS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}  # == != < <= > >= of Python and torch on floats
 
@@ -291,7 +304,15 @@ class Instructions:
         return self.call(f"llvm.masked.load.{mangled(type)}.p0", type, pointer, mask, other or self.zero(type))
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        """Store the lanes of the mask only"""
+        """Store the lanes of the mask only.
+
+        A constant mask of one lane becomes a store of one element: LLVM up to 22.1.0 with AVX-512 writes a truncated lane
+        as wide as it was, which is beside its place (llvm-project issue 179489).
+        """
+        lanes = constant_lanes(mask)
+        if lanes is not None and len(lanes) == 1:
+            self.store(self.extract(value, lanes[0]), self.beside(pointer, element_of(value.type), lanes[0]))
+            return
         pointer = Value(f"align {self._align(value.type, None)} {pointer.name}", "ptr")
         self.call(f"llvm.masked.store.{mangled(value.type)}.p0", "void", value, pointer, mask)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -71,6 +72,19 @@ class Value(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.type} {self.name}"
+
+
+def constant_mask(lanes: Iterable[bool]) -> Value:
+    """Return a mask whose lanes are known."""
+    lanes = list(lanes)
+    return Value(f"<{', '.join('i1 true' if lane else 'i1 false' for lane in lanes)}>", vector("i1", len(lanes)))
+
+
+def constant_lanes(mask: Value) -> list[int] | None:
+    """Return the lanes of a `constant_mask`; None for another mask."""
+    if not mask.name.startswith("<i1 "):
+        return None
+    return [i for i, lane in enumerate(mask.name[1:-1].split(", ")) if lane == "i1 true"]
 
 
 def literal(value: Any, element: str) -> str:

@@ -14,7 +14,7 @@ from dovetail.dtypes import DType
 from dovetail.extend.advanced import ExecutorError
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.ir.module import Builder, Module
-from dovetail_llvm_exec.ir.values import Value, vector
+from dovetail_llvm_exec.ir.values import Value, constant_mask, vector
 from dovetail_llvm_exec.loops.axes import Axis, merged
 from dovetail_llvm_exec.loops.nest import Access, Nest
 from dovetail_llvm_exec.loops.row_cache import Store, release_rows
@@ -254,4 +254,4 @@ def first_lanes(count: int, lanes: int) -> Value:
 
 def lanes_between(low: int, high: int, lanes: int) -> Value:
     """Return a mask of the lanes from `low` to below `high`."""
-    return Value(f"<{', '.join('i1 true' if low <= i < high else 'i1 false' for i in range(lanes))}>", vector("i1", lanes))
+    return constant_mask(low <= i < high for i in range(lanes))
