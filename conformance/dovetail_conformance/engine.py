@@ -18,7 +18,8 @@ from dovetail_conformance.declared import has_room, has_samples
 from dovetail_conformance.draws import seeded
 from dovetail_conformance.grown import first_call
 from dovetail_conformance.levels import Level
-from dovetail_conformance.plan import PROCESSES, Task, Wanted, collectives, is_new, opinfos
+from dovetail_conformance.overruns import overruns
+from dovetail_conformance.plan import OVERRUNS, PROCESSES, Task, Wanted, collectives, is_new, opinfos
 from dovetail_conformance.processes import processes
 from dovetail_conformance.programs import PROGRAMS
 from dovetail_conformance.random_programs import random_programs
@@ -26,6 +27,7 @@ from dovetail_conformance.report import Row
 from dovetail_conformance.subject import Subject, absent
 
 Doing = Callable[[str], None]  # called with the check that is about to run
+IN_NEW_PROCESSES = {PROCESSES: processes, OVERRUNS: overruns}
 
 
 def rows_of(
@@ -53,9 +55,10 @@ def _rows(task: Task, subject: Subject, level: Level, wanted: Wanted, seed: int,
         yield from _whole("declaration", wanted, doing, lambda: declaration(subject))
     elif task.operation == "random":
         yield from _whole("random", wanted, doing, lambda: random_programs(subject, level, seed), absent(subject, "cpu"))
-    elif task.operation == PROCESSES:
+    elif task.operation in IN_NEW_PROCESSES:
         named_ones = [id for id in opinfos() if subject.names(id) and wanted.operation(id)]
-        yield from _whole(PROCESSES, wanted, doing, lambda: processes(subject, named_ones, seed), absent(subject, "cpu"))
+        run = IN_NEW_PROCESSES[task.operation]
+        yield from _whole(task.operation, wanted, doing, lambda: run(subject, named_ones, seed), absent(subject, "cpu"))
     else:
         program = next(program for program in PROGRAMS if program.name == task.operation)
         yield from composition_rows(subject, program, wanted, doing, absent(subject, "cpu"), parts=level.parts)

@@ -26,6 +26,7 @@ CLAIM_CHECKS = ("claims", "refusals", "checkers")
 FIRST = "0.1"  # cases of this version are never reported as new
 WHOLE = ("declaration", "random")  # checks of the executor as a whole
 PROCESSES = "processes"  # that of new processes, of an executor of few operations
+OVERRUNS = "overruns"  # that of writes behind allocated memory, of such an executor
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def tasks(subject: Subject, level: Level, wanted: Wanted) -> list[Task]:
             chosen = [d for d in info.dtypes if wanted.dtype(d)] if wanted.dtypes is not None else _dtypes(subject, level, id, info)
             all_tasks += [Task(id, dtype, kind) for kind in kinds if kind == "cpu" or id not in collectives() for dtype in chosen]
     if level.calls and subject.few and subject.source is not None and any(_is_own(task, subject) for task in all_tasks):
-        all_tasks.append(Task(PROCESSES))
+        all_tasks += [Task(PROCESSES), Task(OVERRUNS)]
     return all_tasks
 
 
@@ -120,7 +121,7 @@ class Wanted:
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each name and pattern that matches nothing."""
-        known = {"declaration", "random", PROCESSES, "programs", "composition", *CLAIM_CHECKS, *(check.name for check in CHECKS)}
+        known = {"declaration", "random", PROCESSES, OVERRUNS, "programs", "composition", *CLAIM_CHECKS, *(check.name for check in CHECKS)}
         for name in self.checks or ():
             if name not in known:
                 yield f"unknown check {name}; the checks are {', '.join(sorted(known))}"

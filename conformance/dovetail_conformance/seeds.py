@@ -9,11 +9,11 @@ from typing import Any
 
 from dovetail_conformance.engine import Doing, rows_of
 from dovetail_conformance.levels import Level
-from dovetail_conformance.plan import PROCESSES, Task, Wanted
+from dovetail_conformance.plan import OVERRUNS, PROCESSES, Task, Wanted
 from dovetail_conformance.report import Row
 from dovetail_conformance.subject import Subject
 
-INDEPENDENT = ("declaration", PROCESSES)  # tasks that draw nothing, or run in other processes, and take one seed
+INDEPENDENT = ("declaration", PROCESSES, OVERRUNS)  # tasks that draw nothing, or run in other processes, and take one seed
 
 
 class SharedPrograms:
