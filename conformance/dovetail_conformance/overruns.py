@@ -26,6 +26,7 @@ from dovetail_conformance.draws import generator, seeded
 from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.opinfo import SampleInput
 from dovetail_conformance.oracle import tensors
+from dovetail_conformance.plan import opinfos
 from dovetail_conformance.program import fresh, message, program_of
 from dovetail_conformance.subject import Subject
 
@@ -70,8 +71,6 @@ def overruns(subject: Subject, operations: Sequence[str], seed: int = 0) -> Outc
 
 def _run(subject: Subject, operations: Sequence[str], seed: int) -> int:
     """Run samples of every operation, each after eager mode's; print what runs, and return how many eager mode took."""
-    from dovetail_conformance.plan import opinfos  # which imports the checks
-
     with subject.configured(), seeded(seed):
         infos = [opinfos()[id] for id in operations]
         cells = [Cell(subject, info, dtype, cpu, LEVELS["smoke"], seed=seed) for info in infos for dtype in info.dtypes if not dtype.storage_only]

@@ -16,7 +16,7 @@ from dovetail_conformance.levels import LEVELS
 from dovetail_conformance.plan import Task, opinfos
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-FEWER = {  # dtypes at level core, of which each operation has the first and one more; `make conformance` has all
+FEWER = {  # dtypes at level core, of which each operation has the first, and one more with llvm; `make conformance` has all
     "llvm": (dtypes.float32, dtypes.bfloat16, dtypes.int64, dtypes.bool_),  # a kernel is compiled for each sample
     "torch": (dtypes.float32, dtypes.int64, dtypes.complex64),  # hundreds of operations, most of them eager's own functions
 }
@@ -40,8 +40,9 @@ def turn(name: str) -> int:
 @cache
 def core_cells(executor: str) -> frozenset[str]:
     """Return the cells at level core, without their devices."""
-    level = replace(LEVELS["core"], dtypes=FEWER[executor], dealt=True)
-    return frozenset(str(Task(id, dtype, "")) for id, info in opinfos().items() for dtype in level.dtypes_run(id, info.dtypes))
+    level = replace(LEVELS["core"], dtypes=FEWER[executor], dealt=executor == "llvm", first=executor == "torch")
+    cells = [Task(id, dtype, "") for id, info in opinfos().items() for dtype in level.dtypes_run(id, info.dtypes)]
+    return frozenset(str(cell) for cell in cells if cell.dtype in level.dtypes)
 
 
 def runs_at_core(name: str) -> bool:

@@ -25,7 +25,7 @@ INFOS = [info for info in OPINFOS if isinstance(info.symbol, TorchSymbol) and in
 OTHERS = (dtypes.bfloat16, dtypes.float16, dtypes.int64, dtypes.bool_, dtypes.complex64)  # of each operation those that it takes
 NEAR = {dtypes.float32: 1e-4, dtypes.complex64: 1e-4, dtypes.bfloat16: 5e-2, dtypes.float16: 1e-2}
 UNWRITTEN = {"empty_like", "Tensor.new_empty", "Tensor.new_empty_strided"}
-SAMPLES = 3  # of an operation
+SAMPLES = 3  # of an operation; of each other dtype one less
 PINNING = {  # operations that need a size of some sample as a plain number
     *("Tensor.split", "split", "unbind", "nn.functional.scaled_dot_product_attention"),
     *(f"_C._nn.upsample_{kind}" for kind in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")),
@@ -38,8 +38,9 @@ def first_dtype(info: OpInfo) -> dtypes.DType:
 
 
 def samples_of(info: OpInfo, dtype: dtypes.DType) -> list[SampleInput]:
+    most = SAMPLES - (dtype is not first_dtype(info))
     samples = [s for s in info.samples(dtype, devices.cpu) if any(n > 1 for x in tensors_of((s.args, s.kwargs)) for n in x.shape)]
-    return samples if len(samples) <= SAMPLES else random.Random(0).sample(samples, SAMPLES)
+    return samples if len(samples) <= most else random.Random(0).sample(samples, most)
 
 
 def calls_of(info: OpInfo, sample: SampleInput) -> Iterator[list[torch.Tensor]]:
