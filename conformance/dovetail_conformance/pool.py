@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -93,7 +94,8 @@ class Process:
     def __init__(self, setup: dict[str, Any], timeout: float, module: str = "dovetail_conformance.worker"):
         self.timeout, self.over = timeout, False
         command = [sys.executable, "-X", "faulthandler", "-P", "-m", module]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(command, **pipes, text=True, bufsize=1, process_group=0)
         self.printed: list[str] = []
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -190,5 +192,11 @@ class Process:
                 self.process.stdin.close()
                 self.process.wait(timeout=2)
             except (subprocess.TimeoutExpired, BrokenPipeError, OSError):
-                self.process.kill()
+                _kill(self.process)
                 self.process.wait()
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """Kill a worker, and the processes that its checks have started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

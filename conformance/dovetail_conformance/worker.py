@@ -26,7 +26,8 @@ def main() -> None:
 
 def serve(setup: dict[str, Any], answers: TextIO) -> None:
     from dovetail_conformance.levels import LEVELS
-    from dovetail_conformance.plan import Wanted, opinfos, task_of
+    from dovetail_conformance.plan import Wanted, collectives, opinfos, task_of
+    from dovetail_conformance.ranks import end_shared_ranks
     from dovetail_conformance.report import as_data
     from dovetail_conformance.run import import_opinfos
     from dovetail_conformance.seeds import rows_by_seed
@@ -44,7 +45,10 @@ def serve(setup: dict[str, Any], answers: TextIO) -> None:
     gc.freeze()  # collections, of which some checks make many, leave out what was imported
     say(ready=True)
     for line in sys.stdin:
-        for row in rows_by_seed(task_of(json.loads(line)), subject, level, wanted, seeds, lambda check: say(doing=check)):
+        task = task_of(json.loads(line))
+        if task.operation not in collectives():
+            end_shared_ranks()  # they hold memory, and collectives come one after another
+        for row in rows_by_seed(task, subject, level, wanted, seeds, lambda check: say(doing=check)):
             say(row=as_data(row))
         say(end=sorted(subject.ran))
 
