@@ -1,4 +1,4 @@
-"""The process of the check of overruns: it runs samples whose sizes leave one element after whole vectors, where kernels handle a remainder."""
+"""The process of the check of overruns: it runs samples with one element more than whole vectors, where kernels handle a remainder."""
 
 from __future__ import annotations
 

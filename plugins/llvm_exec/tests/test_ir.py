@@ -13,6 +13,7 @@ from dovetail_llvm_exec.ir import jit, values
 from dovetail_llvm_exec.ir import module as ir
 from dovetail_llvm_exec.ir.target import host, named
 from dovetail_llvm_exec.ir.values import bits_of, element_of, integer_like, lanes_of, mangled, vector
+from dovetail_llvm_exec.loops.stage import lanes_between
 
 COMPILER = jit.Compiler()
 W = 8
@@ -214,7 +215,7 @@ NARROWED = [("i32", "i16"), ("i32", "i8"), ("i16", "i8"), ("i64", "i32"), ("i64"
 @pytest.mark.parametrize(("wide", "narrow"), NARROWED)
 def test_lanes_that_were_narrowed_are_stored_without_what_lies_beside_them(wide, narrow, lanes):
     masks = [(low, high) for low in range(lanes) for high in range(low + 1, lanes + 1)]
-    source = np.arange(1, lanes + 1, dtype=f"i{bits_of(wide) // 8}") * 256 - 1  # whose upper bytes are not 0
+    source = np.arange(1, lanes + 1, dtype=f"i{bits_of(wide) // 8}") * 256 - 1  # the upper bytes are not 0
     target = np.full((len(masks), lanes + 8), 99, dtype=f"i{bits_of(narrow) // 8}")
     expected = target.copy()
     for row, (low, high) in enumerate(masks):
@@ -223,7 +224,7 @@ def test_lanes_that_were_narrowed_are_stored_without_what_lies_beside_them(wide,
     def body(b, px, po):
         value = b.load(vector(wide, lanes), px)
         for row, (low, high) in enumerate(masks):
-            mask = values.constant_mask(low <= i < high for i in range(lanes))
+            mask = lanes_between(low, high, lanes)
             own = b.cast("trunc", b.add(value, row), vector(narrow, lanes))  # of one store alone, which may narrow it
             b.masked_store(own, b.address(po, narrow, row * target.shape[1]), mask)
 
@@ -236,7 +237,7 @@ def test_a_narrowed_lane_is_stored_as_narrow_on_a_machine_with_masks():
     module = ir.Module(target)
     b = module.function("f", "void", [("px", "ptr"), ("po", "ptr")])
     value = b.cast("trunc", b.load(vector("i32", 16), b.params[0]), vector("i16", 16))
-    b.masked_store(value, b.params[1], values.constant_mask(i == 3 for i in range(16)))
+    b.masked_store(value, b.params[1], lanes_between(3, 4, 16))
     b.ret()
     code = jit.Compiler(target).assembly(module.text())
     assert re.findall(r"(\S+)\s+\S+, (?:\$\d+, )?(?:%\w+, )?6\(%rsi\)", code) in (["vpextrw"], ["movw"])

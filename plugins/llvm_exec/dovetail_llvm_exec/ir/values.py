@@ -75,7 +75,7 @@ class Value(NamedTuple):
 
 
 def constant_mask(lanes: Iterable[bool]) -> Value:
-    """Return a mask whose lanes are known."""
+    """Return a mask of known lanes."""
     lanes = list(lanes)
     return Value(f"<{', '.join('i1 true' if lane else 'i1 false' for lane in lanes)}>", vector("i1", len(lanes)))
 
