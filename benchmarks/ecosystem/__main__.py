@@ -2,16 +2,19 @@
 
 `make ecosystem` runs it in an environment of its own, with the libraries of requirements.txt; `make ecosystem ONLY=REGEX` tries a part.
 
-Each case runs in a worker process with one thread, and in a fresh one after a case that killed its worker or ran out of time.
+Each case runs in a process of its own with one thread and an empty cache of kernels, so its first call is that of a new user.  The processes
+are forks of one that has imported the libraries and compiled nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import re
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -27,10 +30,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from cases import FAMILIES, load, names
 from pebble import ProcessExpired, ProcessPool
-from trial import Outcome, attempt
+from trial import Outcome, attempt_alone
 
 AT_ONCE = 5  # outcomes that are written together
-CASES_OF_A_WORKER = 20  # then it is replaced, so that what one leaves behind does not add up
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -54,11 +56,14 @@ def main(families: tuple[str, ...], only: str, workers: int, output: Path | None
 
 
 def trials(listed: list[tuple[str, str, str, str]], workers: int) -> Iterator[Outcome]:
-    """Yield the outcome of each case, in order, and print those that are not right as they come."""
-    with ProcessPool(max_workers=workers, max_tasks=CASES_OF_A_WORKER) as pool:
+    """Yield the outcome of each case, in order, and print it as it comes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trial", *dict.fromkeys(family for family, *_ in listed)])
+    with tempfile.TemporaryDirectory() as folder, ProcessPool(max_workers=workers, max_tasks=1, context=context) as pool:
         futures = []
-        for family, library, name, mode in listed:
-            futures.append(pool.schedule(attempt, args=(family, library, name, mode), timeout=load(family)[library, name].seconds))
+        for index, (family, *case) in enumerate(listed):
+            caches = os.path.join(folder, str(index))
+            futures.append(pool.schedule(attempt_alone, args=(caches, family, *case), timeout=load(family)[case[0], case[1]].seconds))
         for (_, library, name, mode), future in zip(listed, futures):
             try:
                 outcome = future.result()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import random
 import re
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -76,6 +78,15 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
         {"first": actual.times[0]} if mode == "fit" else {"first": actual.times[0], "warm": min(actual.times[1:]), "eager": min(expected.times[1:])}
     )
     return Outcome(library, name, mode, "eager" if aside else "right", sentence(aside.partition("\n")[0] or jump), **times)
+
+
+def attempt_alone(caches: str, *case: str) -> Outcome:
+    """Try one case with the caches of kernels in a folder of its own."""
+    os.environ["XDG_CACHE_HOME"] = caches
+    try:
+        return attempt(*case)
+    finally:
+        shutil.rmtree(caches, ignore_errors=True)
 
 
 @dataclass
