@@ -119,10 +119,10 @@ def compile_call(
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
         distribution: how parameters lie on the ranks of a mesh.
     """
-    with compiling_with(executors), distributing(distribution):
+    with compiling_with(executors), distributing(distribution), without_collector(keeps=True):
         acquired = ACQUIRE[interpretation or options.INTERPRETATION.read()](fn, args, kwargs, sizes)
         try:
-            with without_collector(), autocast_off():
+            with autocast_off():
                 if acquired.trace.relations is not None:
                     executors = SymbolicOrder(executors)
                 switched = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself

@@ -8,12 +8,19 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
-    """Turn the garbage collector off: it would walk a growing trace again and again."""
+def without_collector(*, keeps: bool = False) -> Iterator[None]:
+    """Turn the garbage collector off: it would walk a growing trace again and again.
+
+    With `keeps` what is created inside is to stay, as a compiled program does: it joins the oldest generation at once, or the next
+    collection would walk all of it.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if keeps and not gc.get_freeze_count():
+                gc.freeze()  # moves everything to the permanent generation, and
+                gc.unfreeze()  # from there to the oldest; neither walks it
             gc.enable()

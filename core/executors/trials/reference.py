@@ -256,17 +256,13 @@ def is_unwritten(line: BoundSymbol) -> bool:
 def uninitialized(lines: Iterable[BoundSymbol]) -> set[Proxy]:
     """Return the values that nothing has written: uninitialized memory, and what is only a view of it.  They are not compared."""
     lines = list(lines)
-    bases, unwritten = view_bases(lines), set[Proxy]()
-
-    def note(line: BoundSymbol) -> None:
+    bases, unwritten, waiting = view_bases(lines), set[Proxy](), list(lines)
+    while waiting:
+        line = waiting.pop()
         if is_unwritten(line):
             unwritten.update(line.writes)
         else:
-            for inner in line.body:
-                note(inner)
-
-    for line in lines:
-        note(line)
+            waiting += line.body
     return unwritten.union([view for view in bases if root_of(view, bases) in unwritten])
 
 

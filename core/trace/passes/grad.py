@@ -180,7 +180,8 @@ class Tape:
 
     def backward(self) -> None:
         """Pull every entry, the last first."""
-        for out, pull in reversed(self.entries):
+        while self.entries:
+            out, pull = self.entries.pop()
             g = tree_map(lambda p: self.hooked(p) if isinstance(p, Proxy) else None, out)
             if any([x is not None for x in leaves(g)]):
                 pull(g)

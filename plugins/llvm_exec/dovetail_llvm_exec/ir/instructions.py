@@ -37,7 +37,7 @@ class Instructions:
         self.module = module
         self._lines: list[str] = []
         self._room: list[str] = []  # instructions at the entry of the function
-        self._sizes = HeadSizes(self)
+        self._sizes: HeadSizes | None = None
         self._count = 0
 
     # --- lines
@@ -58,6 +58,7 @@ class Instructions:
     def constant(self, value: Any, type: str) -> Value:
         """Return a Python number, or a size, in every lane of `type`."""
         if isinstance(value, Size):
+            self._sizes = self._sizes or HeadSizes(self)
             size = self._sizes.value(value)
             return size if type[0] != "<" else self.splat(size, lanes_of(type))
         element = element_of(type)

@@ -39,7 +39,7 @@ class Expr:
     "checked" (an index, and below what it has to be).  `cost` is in nanoseconds for each element, with everything under it.
     """
 
-    __slots__ = ("args", "atoms", "cost", "data", "dtype", "number", "op", "parts", "row_results")
+    __slots__ = ("__weakref__", "args", "atoms", "cost", "data", "dtype", "number", "op", "parts", "row_results")
 
     def __init__(self, number: int, op: str, args: tuple[Expr, ...], dtype: DType, data: Any, atoms: frozenset[Atom], row_results: frozenset):
         self.number, self.op, self.args, self.dtype, self.data, self.atoms, self.row_results = number, op, args, dtype, data, atoms, row_results

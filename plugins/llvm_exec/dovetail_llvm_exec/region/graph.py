@@ -27,23 +27,28 @@ EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True, "var": float("nan")}
 class Node:
     """A value: an operation on nodes and numbers.  `steps` are the strides of the tensor that it is, or would be in memory.
 
-    `base`, `offset` and `place` say where a view's elements lie in the memory of what it is a view of; other nodes are their own base.
+    `offset` says where a view's elements lie in the memory of its `base`.
     `depth` counts the operations before it.  `rough`: it is part of an operation whose results are all rounded to 16 bits.
     `contracted`: it is a sum whose second operand is a product that is not rounded before it is added.
     """
 
-    __slots__ = ("args", "base", "contracted", "depth", "dtype", "number", "offset", "op", "params", "proxy", "rough", "shape", "steps")
+    __slots__ = ("args", "contracted", "depth", "dtype", "number", "offset", "op", "params", "proxy", "rough", "shape", "shown", "steps")
 
     def __init__(self, number: int, op: str, args: tuple, params: dict[str, Any], shape: tuple[int, ...], dtype: DType, steps: tuple[int, ...]):
         self.number, self.op, self.args, self.params, self.shape, self.dtype, self.steps = number, op, args, params, shape, dtype, steps
         self.proxy: Any = None  # of the line that computes it, where there is one
-        self.base, self.offset, self.rough, self.contracted = self, 0, False, False
+        self.shown, self.offset, self.rough, self.contracted = None, 0, False, False
         self.depth = 1 + max([a.depth for a in self.nodes], default=-1)
         if op in VIEWS:
-            self.base, self.offset = args[0].base, args[0].offset + _offset(op, args[0].steps, params)
+            self.shown, self.offset = args[0].base, args[0].offset + _offset(op, args[0].steps, params)
 
     def __repr__(self) -> str:
         return f"n{self.number}:{self.op}{list(self.shape)}"
+
+    @property
+    def base(self) -> Node:
+        """What it is a view of; other nodes are their own base."""
+        return self if self.shown is None else self.shown  # no node holds itself, which only the garbage collector could undo
 
     @property
     def nodes(self) -> list[Node]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
-from dovetail_llvm_exec.region.exprs import Buffer, Expr
+from dovetail_llvm_exec.region.exprs import Buffer, Expr, Table
 from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, Refine, flat, known_equal, plus, regrouped, times
 from dovetail_llvm_exec.region.graph import Graph, Node
 from dovetail_llvm_exec.region.layouts import align
@@ -25,15 +26,16 @@ FEW, LONG = 4, 1 << 17  # rows, and columns, of which a loop nest is wide
 
 
 class Result:
-    """A reduction over the columns of a row: `body` for each of them; `place` is its position, where that is what is looked for.
+    """A reduction over the columns of a row: `body` for each of them; `place` is its position, where that is what is looked for."""
 
-    `expr` stands for it in other expressions.
-    """
-
-    expr: Expr
-
-    def __init__(self, node: Node, body: Expr, row_atoms: frozenset[Atom], place: Expr | None):
+    def __init__(self, table: Table, node: Node, body: Expr, row_atoms: frozenset[Atom], place: Expr | None):
         self.node, self.body, self.row_atoms, self.place = node, body, row_atoms, place
+        self._expr = weakref.ref(table.make("row", (), node.dtype, self))  # which holds this
+
+    @property
+    def expr(self) -> Expr:
+        """What stands for it in other expressions, as long as their table is there."""
+        return self._expr()
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Group:
     """One loop nest: rows (the outer loops) and columns (the inner ones) of a domain."""
 
     def __init__(self, plan: Plan, index: int, leader: Node):
-        self.plan, self.index = plan, index
+        self.plan, self.index = weakref.proxy(plan), index  # neither holds the other, which only the garbage collector could undo
         dims = [d for d, n in enumerate(leader.shape) if n != 1]
         self.shape = tuple(leader.shape[d] for d in dims)
         self.order = sorted(range(len(dims)), key=lambda i: (-hint_of(leader.steps[dims[i]]), i))  # the dimension with the longest steps first
@@ -67,7 +69,7 @@ class Group:
         self._restart()
 
     def _restart(self) -> None:
-        self.lowering = Lowering(self)
+        self.lowering = Lowering(weakref.proxy(self))
         self.items: list[Item] = []
         self.results: dict[Node, tuple[Coords, Expr]] = {}
 
@@ -244,8 +246,7 @@ class Group:
         place = None
         if node.op in ("argmax", "argmin"):
             place = self.lowering.table.index(flat([inside[d] for d in dims], [x.shape[d] for d in dims]))
-        result = Result(node, body, rows, place)
-        result.expr = self.lowering.table.make("row", (), node.dtype, result)
+        result = Result(self.lowering.table, node, body, rows, place)
         self.results[node] = (kept, result.expr)
         return Item(kind, node, result.expr, kept)
 

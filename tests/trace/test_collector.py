@@ -1,0 +1,50 @@
+"""When the garbage collector runs, and what it walks."""
+
+import gc
+
+import pytest
+
+from dovetail.trace.collector import without_collector
+
+
+def test_the_collector_is_off_inside_and_as_it_was_outside():
+    with without_collector():
+        assert not gc.isenabled()
+        with without_collector(keeps=True):
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+@pytest.fixture
+def thawed():
+    """The tests freeze what they have imported."""
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    if frozen:
+        gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_is_kept_is_not_walked_by_the_next_collection():
+    with without_collector(keeps=True):
+        kept = [[] for _ in range(1000)]
+    young = {id(each) for generation in (0, 1) for each in gc.get_objects(generation)}
+    assert young.isdisjoint(map(id, kept)) and gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_the_user_has_frozen_stays_so():
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with without_collector(keeps=True):
+        kept = [[] for _ in range(1000)]
+    assert gc.get_freeze_count() == frozen > 0 and len(kept) == 1000
+    gc.unfreeze()
+
+
+def test_an_error_turns_the_collector_on_again():
+    with pytest.raises(ValueError), without_collector(keeps=True):
+        raise ValueError
+    assert gc.isenabled()
