@@ -152,6 +152,7 @@ def test_no_temporary_file_stays(tmp_path):
 
 def test_objects_that_nobody_loads_make_room(tmp_path, monkeypatch):
     monkeypatch.setattr(jit, "KEPT", 2)
+    monkeypatch.setattr(jit, "TIDYING", "")
     compiler = jit.Compiler(folder=tmp_path)
     monkeypatch.setattr(compiler, "_path", lambda key: tmp_path / "all" / (key + jit.SUFFIX))
     for age, number in ((30, 1), (20, 2)):
@@ -229,3 +230,20 @@ def test_equal_regions_have_one_reference(monkeypatch):
     x = torch.randn(8, 8)
     torch.testing.assert_close(dovetail.jit(fn, executors=["llvm", "torch"])(x), fn(x))
     assert len(lines) == 2
+
+
+def test_the_loops_of_a_long_module_are_not_reduced_in_strength(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(jit.llvm, "set_option", lambda name, option: chosen.append(option))
+    jit.Compiler().compile(adding(1), "f")
+    assert chosen == []
+    jit.Compiler().compile(adding(1) + ";\n" * jit.LONG, "f")
+    assert chosen == ["-disable-lsr=true", "-disable-lsr=false"]
+
+
+def test_an_error_leaves_llvm_s_options_as_they_were(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(jit.llvm, "set_option", lambda name, option: chosen.append(option))
+    with pytest.raises(RuntimeError):
+        jit.Compiler().compile("no IR\n" + ";\n" * jit.LONG, "f")
+    assert chosen[-1] == "-disable-lsr=false"

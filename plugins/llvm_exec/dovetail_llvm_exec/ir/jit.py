@@ -14,10 +14,9 @@ import json
 import os
 import re
 import sys
-import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,9 @@ from dovetail.extend.advanced import debug
 from dovetail_llvm_exec.ir.target import Target, host
 
 SUFFIX = ".o"
-KEPT = 128  # objects and records in each of the 256 folders; an object has about 5 KB, a record 300 bytes
+KEPT = 128  # objects and records, and some 16 more, in each of the 256 folders; an object has about 5 KB, a record 300 bytes
+TIDYING = "0"  # how the key of a file ends after which old ones make room: one in sixteen
+LONG = 150  # lines of a module, from which its loops are not reduced in strength
 HEADER = b"dovetail object 2\n"  # then 32 bytes: the hash of the key and of what follows
 SHOWS_IR, SHOWS_ASSEMBLY = 3, 4  # from which value of DOVETAIL_DEBUG on
 
@@ -126,10 +127,12 @@ class Compiler:
 
     def assembly(self, text: str) -> str:
         """Return the assembly of the module for the machine."""
-        return self._machine.emit_assembly(_parsed(text))
+        with _unreduced(text):
+            return self._machine.emit_assembly(_parsed(text))
 
     def _object(self, text: str) -> bytes:
-        return self._machine.emit_object(_parsed(text))
+        with _unreduced(text):
+            return self._machine.emit_object(_parsed(text))
 
     def _link(self, object_code: bytes, name: str, text: str, cached: bool, others: Sequence[str]) -> Kernel:
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(name)
@@ -175,17 +178,18 @@ class Compiler:
         if path is None:
             return
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=SUFFIX)
+            os.makedirs(path.parent, exist_ok=True)
+            temporary = f"{path}.{os.getpid()}.{next(self._numbers)}"
             try:
-                with os.fdopen(handle, "wb") as file:
+                with open(temporary, "xb") as file:
                     file.write(HEADER + _seal(key, object_code) + object_code)
                 os.replace(temporary, path)
             except BaseException:
                 os.unlink(temporary)
                 raise
-            for old in sorted(path.parent.glob("*" + SUFFIX), key=os.path.getmtime)[:-KEPT]:
-                old.unlink(missing_ok=True)
+            if key.endswith(TIDYING):
+                for old in sorted(path.parent.glob("*" + SUFFIX), key=os.path.getmtime)[:-KEPT]:
+                    old.unlink(missing_ok=True)
 
 
 def _seal(key: str, object_code: bytes) -> bytes:
@@ -197,6 +201,22 @@ def _parsed(text: str) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text)
     module.verify()
     return module
+
+
+@contextlib.contextmanager
+def _unreduced(text: str) -> Iterator[None]:
+    """Leave the addresses in the loops of a long module as they are.
+
+    LLVM's pass over them, loop strength reduction, takes as long as the rest of the code generator there, and its code is no faster.
+    """
+    if text.count("\n") <= LONG:
+        yield
+        return
+    llvm.set_option("dovetail", "-disable-lsr=true")  # of the process: there is no such option of a target machine or a function
+    try:
+        yield
+    finally:
+        llvm.set_option("dovetail", "-disable-lsr=false")
 
 
 @cache
