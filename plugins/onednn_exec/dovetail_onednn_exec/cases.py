@@ -71,8 +71,8 @@ class Product:
             sizes[largest] //= 2
         return replace(self, **sizes)
 
-    def ways(self) -> Ways:
-        """Return the ways to compute this case, each a function without arguments that holds tensors of these sizes."""
+    def ways(self, *, packs: bool = True) -> Ways:
+        """Return the ways to compute this case, each a function without arguments that holds tensors of these sizes; "packed" where it `packs`."""
         x = _turned(numbers(self.inner, self.rows, dtype=self.dtype)) if self.x_turned else numbers(self.rows, self.inner, dtype=self.dtype)
         weight = numbers(*((self.inner, self.columns) if self.weight_turned else (self.columns, self.inner)), dtype=self.dtype)
         weight = _turned(weight) if self.weight_turned else weight
@@ -81,7 +81,7 @@ class Product:
         eager = EPILOGUES[self.epilogue].eager
         ways: Ways = {"torch": lambda: eager(torch.nn.functional.linear(x, weight, bias), *other)}
         ways["onednn"] = partial(linear, x, weight, bias, *other, epilogue=self.epilogue)
-        if library.pack_linear is not None:
+        if packs and library.pack_linear is not None:
             ways["packed"] = partial(linear, x, pack(weight, self.rows), bias, *other, epilogue=self.epilogue)
         return ways | (self._beside(x, weight, bias) if self.epilogue else {})
 
@@ -157,8 +157,8 @@ class Convolution:
                 break
         return replace(self, x=(batch, channels, height, width))
 
-    def ways(self) -> Ways:
-        """Return the ways to compute this case, each a function without arguments that holds tensors of these sizes."""
+    def ways(self, *, packs: bool = True) -> Ways:
+        """Return the ways to compute this case, each a function without arguments that holds tensors of these sizes; "packed" where it `packs`."""
         x, weight = numbers(*self.x, dtype=self.dtype), numbers(*self.weight, dtype=self.dtype)
         x = x.to(memory_format=torch.channels_last) if self.x_last else x
         weight = weight.to(memory_format=torch.channels_last) if self.weight_last else weight
@@ -166,7 +166,7 @@ class Convolution:
         window = (self.padding, self.stride, self.dilation, self.groups)
         eager = partial(torch.conv2d, x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         ways: Ways = {"torch": eager, "onednn": partial(convolution, x, weight, bias, *window)}
-        if library.pack_convolution is not None and (self.x_last or self.weight_last):
+        if packs and library.pack_convolution is not None and (self.x_last or self.weight_last):
             ways["packed"] = partial(convolution, x, pack_images(weight, x.shape, *window), bias, *window)
         return ways
 

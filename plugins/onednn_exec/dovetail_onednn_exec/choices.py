@@ -14,7 +14,7 @@ import torch
 from dovetail.extend import Claim, Verdict
 from dovetail_onednn_exec import store
 from dovetail_onednn_exec.cases import Case, Product
-from dovetail_onednn_exec.measure import BESIDE, USUAL, Row, race, speed
+from dovetail_onednn_exec.measure import BESIDE, PACKED, USUAL, Row, race, speed
 
 NAME = "onednn"
 MODES = ("measure", "frozen", "always", "never")
@@ -43,28 +43,33 @@ class Choices:
                 self.rows[path] = store.read(path, of)
             return self.rows[path].get(case.key)
 
-    def row(self, case: Case, folder: str = "") -> Row:
-        """Return the measurement of the class of `case`, and measure it first if there is none; that takes a few milliseconds."""
+    def row(self, case: Case, folder: str = "", *, packs: bool = False) -> Row:
+        """Return the measurement of the class of `case`, and measure it first if there is none; that takes a few milliseconds.
+
+        `packs`: whether a packed weight is measured, too.
+        """
         known = self.known(case, folder)
-        if known is not None:
+        if known is not None and known.covers(packs):
             return known
         of = store.machine()
         path = store.path_of(of, folder)
         with self.lock, store.Held(path) as held:
             rows = self.rows.setdefault(path, {})
             rows.update({**store.read(path, of), **rows})  # another process may have measured meanwhile
-            if case.key not in rows:
-                rows[case.key] = self._measured(case)
+            if case.key not in rows or not rows[case.key].covers(packs):
+                rows[case.key] = self._measured(case, packs)
                 if held.holds:
                     with suppress(OSError):
                         store.write(path, of, {key: row for key, row in rows.items() if not row.disturbed})
             return rows[case.key]
 
-    def _measured(self, case: Case) -> Row:
+    def _measured(self, case: Case, packs: bool = False) -> Row:
         """Measure a case. On a busy machine that takes long and yields nothing, so a few disturbed measurements are followed by a pause."""
         if self.crowded >= CROWD and monotonic() - self.since < PAUSE:
             return Row({}, disturbed="other processes disturbed earlier measurements")
-        row = race(case.smaller(LONGEST * self._speed(case.dtype)).ways())
+        row = race(case.smaller(LONGEST * self._speed(case.dtype)).ways(packs=packs))
+        if packs and PACKED not in row.times:
+            row.lost.setdefault(PACKED, "oneDNN has no layout of its own for the weight")
         self.crowded, self.since = self.crowded + 1 if row.disturbed else 0, monotonic()
         return row
 
@@ -102,12 +107,13 @@ def verdict(case: Case, how: dict[str, Any], *, packs: bool) -> Verdict:
         return f"invalid option choose={mode!r}; use one of {', '.join(MODES)}"
     if mode in ("always", "never"):
         return mode == "always" or f"the option {NAME}.choose is never"
-    row = CHOICES.known(case, how["folder"]) if mode == "frozen" else CHOICES.row(case, how["folder"])
+    packs = packs and how["pack"]
+    row = CHOICES.known(case, how["folder"]) if mode == "frozen" else CHOICES.row(case, how["folder"], packs=packs)
     if row is None:
         return f"{case} has no measurement on this machine, and the option {NAME}.choose is frozen"
     if row.disturbed:
         return f"{case} could not be measured: {row.disturbed}; the next process tries again"
-    ways = ("packed", "onednn") if packs and how["pack"] else ("onednn",)
+    ways = (PACKED, "onednn") if packs else ("onednn",)
     won = [way for way in ways if faster(row, way, how["margin"])]
     if won:
         return Claim(f"{case} is of a class that takes {times(row, min(won, key=row.times.get))}")

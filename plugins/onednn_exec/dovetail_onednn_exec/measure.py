@@ -24,7 +24,7 @@ CLEAR_ROUNDS, CLEAR, NEARLY_ALL = 8, 1.1, 0.9  # a race ends early where each wa
 SAMPLE = 30e-6  # seconds that a sample takes at least; shorter calls are repeated
 MOST_REPEATS = 20
 LONGEST_WAIT = 0.03  # of a round that counts
-USUAL = "torch"
+USUAL, PACKED = "torch", "packed"
 BESIDE = "beside"  # prefix of ways that compute something else: lower bounds, which take part in the race and are not compared
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}  # of the largest result
 
@@ -40,6 +40,10 @@ class Row:
     wins: dict[str, float] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     disturbed: str = ""
+
+    def covers(self, packs: bool) -> bool:
+        """Return whether a packed weight was measured, too, where it `packs`."""
+        return not packs or bool(self.disturbed) or PACKED in self.times or PACKED in self.lost
 
 
 def race(ways: dict[str, Callable[[], Tensor]], waited: Callable[[], float] | None = None) -> Row:

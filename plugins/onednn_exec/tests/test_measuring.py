@@ -279,3 +279,10 @@ def test_measurements_of_one_class_in_the_place_of_another_are_not_believed(tmp_
     data["classes"] = dict(zip(data["classes"], reversed(data["classes"].values())))
     path.write_text(json.dumps(data))
     assert store.read(path, of) == {}
+
+
+def test_packing_is_measured_where_weights_may_be_packed(measured):
+    seen = measured(Row({"torch": 20.0, "onednn": 10.0}, {"onednn": 1.0}))
+    for how, packs in ((HOW | {"pack": False}, True), (HOW, False), (HOW, True), (HOW, True)):
+        verdict(CASE, how, packs=packs)
+    assert seen == [["onednn", "torch"], sorted(CASE.ways())]
