@@ -13,6 +13,8 @@ from decisions.helpers import agrees, compiled, graph_of
 from decisions.random_programs import difference
 
 import dovetail
+from dovetail.compiler.decisions import SegmentCompiler
+from dovetail.frontend.decisions.graph import Graph
 
 
 def picked(x):
@@ -300,3 +302,38 @@ def test_code_for_a_segment_does_not_use_what_later_segments_assume(trial):
         compiled = dovetail.jit(fn, decisions="graph", executors=["torch"])
         for seed, n in enumerate((4, 6, 8, 4, 6, 8, 8, 6, 4, 6)):
             torch.testing.assert_close(call(compiled, n, seed), call(fn, n, seed))
+
+
+def test_the_first_call_does_not_start_over_for_each_size_that_differs_in_it(monkeypatch):
+    def levels(x):
+        total, rows = torch.zeros(()), []
+        for i in range(4):
+            kept = x[x > i / 4]
+            order = kept[kept < 0.9].sort().values
+            total = total + order.sum() * (i + 1)
+            rows.append(kept * 2)
+        return total, torch.cat(rows)
+
+    began = []
+    monkeypatch.setattr(Graph, "call", lambda graph, *args, call=Graph.call: began.append(graph) or call(graph, *args))
+    fn, generator, begun = compiled(levels), torch.Generator().manual_seed(0), []
+    for _ in range(8):
+        agrees(fn, levels, torch.rand(24, generator=generator))
+        begun.append(len(began))
+    assert begun[0] == 1, "the first call went on with ints"
+    assert begun[-1] == begun[-3] + 2 and graph_of(fn).eager_calls == 0, "later ones have symbols for all"
+
+
+def test_segments_before_a_size_that_becomes_a_symbol_are_not_compiled_again(monkeypatch):
+    def cut(x):
+        y = torch.tanh(x) * 3
+        return y[y > 0].exp()
+
+    compiled_segments = []
+    segment = SegmentCompiler.segment
+    monkeypatch.setattr(SegmentCompiler, "segment", lambda self, trace, *more: compiled_segments.append(trace) or segment(self, trace, *more))
+    fn = compiled(cut)
+    for count in (3, 4, 5):
+        agrees(fn, cut, torch.cat([torch.ones(count), -torch.ones(8 - count)]))
+    names = [[line.symbol.name for line in trace.lines] for trace in compiled_segments]
+    assert sum(["tanh" in each for each in names]) == 1 and sum(["exp" in each for each in names]) == 2

@@ -187,6 +187,7 @@ class Graph:
         self.warned: set[str] = set()
         self.eager_once: set[str] = set()  # why a call has run eagerly that did not last
         self.sizes = History()
+        self.answered = False  # whether a call that explored has come to its end
         self.seen: dict[str, Any] = {}  # the shapes of arguments when they were traced
         self.arguments: tuple[SizeHistory, bool | None] | None = None  # which sizes of arguments are symbols; None where none are
         self.pinned: list[str] = []  # sentences about sizes of arguments that were needed as plain ints, which are not reported yet
@@ -223,6 +224,17 @@ class Graph:
         self.clear()
         return Restart()
 
+    def with_sizes(self) -> Restart:
+        """Start over, since sizes became symbols; segments without them are not compiled again."""
+        former = self.former | self.programs
+        self.clear()
+        self.former = former
+        return Restart()
+
+    def came_to_end(self) -> None:
+        """Note that a call which explored has its result."""
+        self.answered, self.former = True, {}
+
     def passes_over(self, decision: Decision) -> bool:
         """Return whether a replay up to a decision reads no states on its way: the state there has to tell whether it is the same."""
         return self.skips and decision.key is not None and not self.keeps_all
@@ -242,6 +254,8 @@ class Graph:
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
         self.programs: dict[Any, Segment] = {}
+        self.former: dict[Any, Segment] = {}  # programs from before some sizes became symbols
+        self.outdated = False  # whether sizes have become symbols that are ints in some decisions: the next exploration starts over
         self.first_sizes: Sequence[tuple[int, int]] = ()  # the values at the start: the slots of inputs, and dimensions
         self.hints: dict[Any, int] = {}  # the symbolic sizes of arguments in the call that got to the first decision first
         self.leaves: dict[Any, Leaf] = {}  # what an end does -> the end that several paths share
@@ -439,6 +453,9 @@ class Graph:
             following = self.follow(decision, outcome, values, inputs, args, kwargs)  # another thread may have been here
             if following is not None:
                 return (*following, decision, outcome, values)
+            if self.outdated:
+                self.notes_size(decision, outcome)
+                raise self.with_sizes()
             self.check_limits(decision, outcome)
             known = decision.edges.get(outcome)
             guards = [_refusal(edge, values, args, kwargs) for edge in known or () if edge.eager is None]
@@ -446,9 +463,12 @@ class Graph:
             self.on_explore(f"{what}, and {'; '.join(guards)}" if guards else f"{what} for the first time")
             return self.explore(self, decision, outcome, values, inputs, args, kwargs)
 
-    def check_limits(self, decision: Decision, outcome: Any) -> None:
-        if decision.place is not None and self.sizes.note(decision.place, outcome.shapes()):
-            raise self.start_over()
+    def check_limits(self, decision: Decision, outcome: Any, *, exploring: bool = False) -> None:
+        """Go eager where one more edge is too many; `exploring`: a session is there, and can go on."""
+        if self.notes_size(decision, outcome):
+            if self.answered or not exploring:
+                raise self.with_sizes()
+            self.outdated = True  # the first call goes on: there may be more of these, and it would start over for each
         alternatives = decision.edges.get(outcome, ())
         if len(alternatives) >= options.RECOMPILE_LIMIT.read():
             raise GoEager(f"what follows {decision.what} at {decision.where} was compiled {len(alternatives)} times; further calls run eagerly there")
@@ -458,6 +478,10 @@ class Graph:
                 f"{decision.what} at {decision.where} had {len(decision.edges)} outcomes; calls with others run eagerly. Pad it to a fixed size, "
                 "or raise the option outcome_limit"
             )
+
+    def notes_size(self, decision: Decision, outcome: Any) -> bool:
+        """Return whether a size of an outcome becomes a symbol, since it differs from an earlier one."""
+        return decision.place is not None and self.sizes.note(decision.place, outcome.shapes())
 
     def check_count(self, where: str) -> None:
         """Go eager where one more decision is too many."""

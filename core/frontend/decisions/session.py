@@ -117,6 +117,7 @@ class Session(CountingRequester):
             self.late.relations.close()
             environment.session = None
             environment.forget()
+        graph.came_to_end()
         return (leaf.finish(self.inputs, self.values, self.objects),)
 
     def give_up(self, reason: GoEager) -> GoEager:
@@ -181,7 +182,7 @@ class Session(CountingRequester):
         self.here, self.path = self.arriving, (*self.path, (widened, outcome, {}))
         if outcome in decision.edges and self.graph.follow(decision, outcome, self.values, dict(self.inputs), self.args, self.kwargs) is not None:
             raise Joined
-        self.graph.check_limits(decision, outcome)
+        self.graph.check_limits(decision, outcome, exploring=True)
         return outcome, self.here
 
     def passed(self) -> tuple[Any, dict[Proxy, int]]:
@@ -385,6 +386,8 @@ class Session(CountingRequester):
         written = [p for p in segment.inputs if self.places.get(p) in self.graph.written]
         key = text_of(segment, set(written), self.recorder.autograd.spent) if segment.relations is None else Same(segment), repr(autocast_state())
         known = self.graph.programs.get(key)
+        if known is None and (known := self.graph.former.pop(key, None)) is not None:
+            self.graph.programs[key] = known
         if known is None:
             self.environment.session, self.environment.finished = None, True
             try:
