@@ -219,14 +219,12 @@ class Graph:
             return None
         return "what is known of its values changes whenever it is traced"
 
-    def start_over(self) -> Restart:
-        """Forget all decisions, since they have to be compiled in another way; return what lets the call at hand start again."""
-        self.clear()
-        return Restart()
+    def start_over(self, *, reuses: bool = False) -> Restart:
+        """Forget all decisions, since they have to be compiled in another way; return what lets the call at hand start again.
 
-    def with_sizes(self) -> Restart:
-        """Start over, since sizes became symbols; segments without them are not compiled again."""
-        former = self.former | self.programs
+        `reuses`: segments of equal text are compiled as they were.
+        """
+        former = self.former | self.programs if reuses else {}
         self.clear()
         self.former = former
         return Restart()
@@ -254,7 +252,7 @@ class Graph:
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
         self.programs: dict[Any, Segment] = {}
-        self.former: dict[Any, Segment] = {}  # programs from before some sizes became symbols
+        self.former: dict[Any, Segment] = {}  # programs from before the graph started over
         self.outdated = False  # whether sizes have become symbols that are ints in some decisions: the next exploration starts over
         self.first_sizes: Sequence[tuple[int, int]] = ()  # the values at the start: the slots of inputs, and dimensions
         self.hints: dict[Any, int] = {}  # the symbolic sizes of arguments in the call that got to the first decision first
@@ -455,7 +453,7 @@ class Graph:
                 return (*following, decision, outcome, values)
             if self.outdated:
                 self.notes_size(decision, outcome)
-                raise self.with_sizes()
+                raise self.start_over(reuses=True)
             self.check_limits(decision, outcome)
             known = decision.edges.get(outcome)
             guards = [_refusal(edge, values, args, kwargs) for edge in known or () if edge.eager is None]
@@ -467,7 +465,7 @@ class Graph:
         """Go eager where one more edge is too many; `exploring`: a session is there, and can go on."""
         if self.notes_size(decision, outcome):
             if self.answered or not exploring:
-                raise self.with_sizes()
+                raise self.start_over(reuses=True)
             self.outdated = True  # the first call goes on: there may be more of these, and it would start over for each
         alternatives = decision.edges.get(outcome, ())
         if len(alternatives) >= options.RECOMPILE_LIMIT.read():

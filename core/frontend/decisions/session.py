@@ -478,7 +478,7 @@ class Session(CountingRequester):
             return  # nothing that the path has saved is read after it
         if not graph.written >= written and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
             graph.written |= written
-            raise graph.start_over()
+            raise graph.start_over(reuses=True)
 
     def end(self, epilogue: Trace, captured: Captured) -> End:
         """Return what happens at the end, as text."""
