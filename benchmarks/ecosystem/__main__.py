@@ -57,6 +57,7 @@ def main(families: tuple[str, ...], only: str, workers: int, output: Path | None
 
 def trials(listed: list[tuple[str, str, str, str]], workers: int) -> Iterator[Outcome]:
     """Yield the outcome of each case, in order, and print it as it comes."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])  # for the forks' parent
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["trial", *dict.fromkeys(family for family, *_ in listed)])
     with tempfile.TemporaryDirectory() as folder, ProcessPool(max_workers=workers, max_tasks=1, context=context) as pool:
