@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib.metadata
+import importlib.util
 import operator
 import re
 import sys
@@ -352,6 +354,12 @@ def _indexed(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
     return tracker.call_native(builtin, args if method is None else [tracker.call(method, args, {}, frame)], kwargs, frame)
 
 
+def _installed(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Return what is installed, as it stays while the process runs: the function reads files, through caches of its own."""
+    result = function(*[tracker.plain(x) for x in args], **{name: tracker.plain(x) for name, x in kwargs.items()})
+    return result if result is None or type(result) is str else tracker.reach(result, tracker.sources.const(result))
+
+
 def _pattern(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Compile a pattern at once: what `re` keeps of earlier calls changes nothing but the time."""
     return function(*[tracker.read_by_c(x) for x in args], **{name: tracker.read_by_c(x) for name, x in kwargs.items()})
@@ -420,6 +428,7 @@ TABLE: dict[Any, Callable] = {
     max: _extremum(operator.gt),
     OF_CLASSES.__get__: _answer(annotations_of_class),
     re._compile: _pattern,
+    **dict.fromkeys((importlib.metadata.version, importlib.util.find_spec), _installed),
     MethodType: _answer(lambda tracker, function, owner: MethodType(function, owner)),
     **{getattr(operator, name): _operator(getattr(operator, name), "unary") for name in _UNARY},
     **{getattr(operator, name): _operator(getattr(operator, name), "binary") for name in _BINARY},
