@@ -6,6 +6,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+FEW = 1000  # objects that Python itself may have frozen: 3.12 does so
+
 
 @contextmanager
 def without_collector(*, keeps: bool = False) -> Iterator[None]:
@@ -20,7 +22,7 @@ def without_collector(*, keeps: bool = False) -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if keeps and not gc.get_freeze_count():
+            if keeps and gc.get_freeze_count() < FEW:  # else they would thaw what the user has frozen
                 gc.freeze()  # moves everything to the permanent generation, and
                 gc.unfreeze()  # from there to the oldest; neither walks it
             gc.enable()
