@@ -20,7 +20,12 @@ float64; where rounding decides on which side of a jump a value lies, as that of
 and in float32 with other weights and inputs, where what is zero but for rounding may differ as rounding does; a model that asks
 `torch.compiler.is_compiling()` is compared with what it computes where that is true), *eager* where it agrees and a part of it ran without
 being compiled, *refused* where an error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model
-anew, so it has no warm call. Models are the smallest of their family, with random weights."""
+anew, so it has no warm call. Models are the smallest of their family, with random weights.
+
+A first call is that of a new user: in a process of its own that has run nothing before, without kernels on disk. Its time is that of the
+processor, with one thread; what it computes is a part of it. Cases of before 2026-11-28 ran behind others, whose kernels they had, and
+behind eager mode."""
+SLOW = 5.0  # seconds of a first call that is listed
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
 call to call. *At first* counts what was right before anything was mended for them. What `benchmarks/ecosystem/held_back` lists
@@ -36,7 +41,7 @@ def text() -> str:
     held_back = [each | {"name": each["name"].removesuffix(MARK)} for each in every if each["name"].endswith(MARK)]
     about = kept["about"]
     lines = ["# Does my model work?", "", INTRODUCTION, "", f"Python {about['python']}, torch {about['torch']}; {runs(every, about['date'])}.", ""]
-    lines += [*table(outcomes, about), "", *faults(outcomes), *explained(outcomes), "## What was right", "", *rights(outcomes)]
+    lines += [*table(outcomes, about), "", *faults(outcomes), *explained(outcomes), *slow(every), "## What was right", "", *rights(outcomes)]
     if held_back:
         lines += ["## Held back", "", HELD_BACK, "", *table(held_back, about, held_back=True), "", *faults(held_back, "### What was not, of these")]
         lines += [*explained(held_back, "### What differs and is right, of these"), "### What was right, of these", "", *rights(held_back)]
@@ -86,6 +91,23 @@ def explained(outcomes: list[dict], title: str = "## What differs and is right")
         yield from (title, "", "| library | case | mode | reason |", "|---|---|---|---|")
         yield from (f"| {each['library']} | {each['name']} | {each['mode']} | {each['reason']} |" for each in rows)
         yield ""
+
+
+def slow(outcomes: list[dict]) -> Iterator[str]:
+    """Yield a table of the longest first calls, beside a call in eager mode."""
+    rows = sorted([each for each in outcomes if (each["first"] or 0.0) > SLOW], key=lambda each: -each["first"])
+    if not rows:
+        return
+    yield from (
+        f"## First calls above {SLOW:g} s",
+        "",
+        "| library | case | mode | first call | warm call | eager call |",
+        "|---|---|---|---:|---:|---:|",
+    )
+    for each in rows:
+        warm, eager = (f"{each[name]:.2f} s" if each[name] is not None else "" for name in ("warm", "eager"))
+        yield f"| {each['library']} | {each['name']} | {each['mode']} | {each['first']:.1f} s | {warm} | {eager} |"
+    yield ""
 
 
 def faults(outcomes: list[dict], title: str = "## What was not") -> Iterator[str]:

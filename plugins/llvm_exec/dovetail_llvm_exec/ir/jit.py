@@ -179,7 +179,7 @@ class Compiler:
             return
         with contextlib.suppress(OSError):
             os.makedirs(path.parent, exist_ok=True)
-            temporary = f"{path}.{os.getpid()}.{next(self._numbers)}"
+            temporary = path.parent / f".{key}.{os.getpid()}.{next(self._numbers)}{SUFFIX}"
             try:
                 with open(temporary, "xb") as file:
                     file.write(HEADER + _seal(key, object_code) + object_code)
