@@ -24,7 +24,7 @@ from torch import nn
 import dovetail
 from dovetail.errors import DovetailError
 
-PRECISE = 1e-9  # of float64, as a share of the largest element
+PRECISE, MIXED = 1e-9, 1e-6  # of float64, as a share of the largest element; where a part is in float32 all the same, as a detector's loss is
 SHARE_OF_NOISE = 1e-3  # by which a result differs in float64 that is zero but for rounding
 NOISE = 16 * torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps  # what rounding in float32 may differ by, beside float64
 OTHER_SEEDS = range(1, 5)
@@ -196,7 +196,9 @@ def compare(case: Case, mode: str, actual: Run, expected: Run) -> str:
     try:
         exact = run(case, mode, eager, torch.float64)
     except Exception:  # not everything runs in float64
-        raise first from None
+        if mode == "fit" or not is_right_by_torch(case, mode, expected):
+            raise first from None
+        return f"a jump: {first}; it agrees by PyTorch's kernels alone, and eager mode does not run in float64"
     try:
         compare_at(actual, expected, exact, case.relative)
         return ""
@@ -216,6 +218,15 @@ def asks(case: Case, mode: str, actual: Run) -> bool:
     return True
 
 
+def is_right_by_torch(case: Case, mode: str, expected: Run) -> bool:
+    """Return whether the compiled program agrees where PyTorch's own kernels run all of it."""
+    try:
+        compare_at(run(case, mode, partial(dovetail.jit, executors=["torch"])), expected, None, case.relative)
+    except Exception:
+        return False
+    return True
+
+
 def is_jump(case: Case, mode: str) -> bool:
     """Return whether rounding alone explains a difference: it decides on which side of a jump a value lies, as that of a ReLU's gradient.
 
@@ -226,7 +237,8 @@ def is_jump(case: Case, mode: str) -> bool:
     once = partial(run, case, mode, calls=1)
     try:
         precise = once(dovetail.jit, torch.float64), once(eager, torch.float64)
-        compare_at(*precise, None, PRECISE, PRECISE)
+        share = MIXED if any(each.dtype is torch.float32 for _, each in precise[1].values[0]) else PRECISE
+        compare_at(*precise, None, share, share)
     except Exception:
         return False
     noise = {name: noise_of(ours, theirs) for (name, ours), (_, theirs) in zip(*(each.values[0] for each in precise), strict=True)}
