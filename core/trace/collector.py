@@ -9,6 +9,23 @@ from contextlib import contextmanager
 FEW = 1000  # objects that Python itself may have frozen: 3.12 does so
 
 
+class Generations:
+    """What may be done with the generations of the collector."""
+
+    def __init__(self) -> None:
+        self.frozen = False  # whether the user has frozen objects; asked no more then, since Python counts them one by one
+
+    def age(self) -> None:
+        """Let everything join the oldest generation, which no step here walks; nothing where the user has frozen objects."""
+        self.frozen = self.frozen or gc.get_freeze_count() >= FEW
+        if not self.frozen:
+            gc.freeze()  # moves everything to the permanent generation, and
+            gc.unfreeze()  # from there to the oldest
+
+
+GENERATIONS = Generations()
+
+
 @contextmanager
 def without_collector(*, keeps: bool = False) -> Iterator[None]:
     """Turn the garbage collector off: it would walk a growing trace again and again.
@@ -22,7 +39,6 @@ def without_collector(*, keeps: bool = False) -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if keeps and gc.get_freeze_count() < FEW:  # else they would thaw what the user has frozen
-                gc.freeze()  # moves everything to the permanent generation, and
-                gc.unfreeze()  # from there to the oldest; neither walks it
+            if keeps:
+                GENERATIONS.age()
             gc.enable()

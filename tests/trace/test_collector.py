@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from dovetail.trace import collector
 from dovetail.trace.collector import without_collector
 
 
@@ -17,8 +18,9 @@ def test_the_collector_is_off_inside_and_as_it_was_outside():
 
 
 @pytest.fixture
-def thawed():
+def thawed(monkeypatch):
     """The tests freeze what they have imported."""
+    monkeypatch.setattr(collector, "GENERATIONS", collector.Generations())
     frozen = gc.get_freeze_count()
     gc.unfreeze()
     yield
@@ -45,12 +47,15 @@ def test_what_python_has_frozen_itself_does_not_count(monkeypatch):
 
 
 @pytest.mark.usefixtures("thawed")
-def test_what_the_user_has_frozen_stays_so():
+def test_what_the_user_has_frozen_stays_so_and_is_counted_once(monkeypatch):
     gc.freeze()
-    frozen = gc.get_freeze_count()
-    with without_collector(keeps=True):
-        kept = [[] for _ in range(1000)]
-    assert gc.get_freeze_count() == frozen > 0 and len(kept) == 1000
+    counts = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda count=gc.get_freeze_count: counts.append(count()) or counts[-1])
+    for _ in range(3):
+        with without_collector(keeps=True):
+            pass
+    assert len(counts) == 1
+    assert gc.get_freeze_count() > collector.FEW
     gc.unfreeze()
 
 
