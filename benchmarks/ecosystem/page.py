@@ -24,7 +24,7 @@ being compiled, *refused* where an error names the line and a way out. A loop of
 anew, so it has no warm call. Models are the smallest of their family, with random weights.
 
 A first call is that of a new user: in a process of its own that has run nothing before, without kernels on disk. Its time is that of the
-processor, with one thread; what it computes is a part of it. Cases of before 2026-11-28 ran behind others, whose kernels they had, and
+processor, with one thread; what it computes is a part of it. Cases of before 2026-11-28 ran behind others, with the kernels of those, and
 behind eager mode."""
 SLOW = 5.0  # seconds of a first call that is listed
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other

@@ -70,14 +70,14 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
             expected = run(case, mode, eager)
         except Exception as error:
             return Outcome(library, name, mode, "unusable", sentence(error))
-        if isinstance(failure, DovetailError):
-            return Outcome(library, name, mode, "refused", sentence(failure))
         try:
             if failure is not None:
                 raise failure
             jump = compare(case, mode, actual, expected)
         except Different as error:
             return Outcome(library, name, mode, "wrong", str(error))
+        except DovetailError as error:
+            return Outcome(library, name, mode, "refused", sentence(error))
         except Exception as error:
             return Outcome(library, name, mode, "crashed", f"{type(error).__name__}: {sentence(error)}")
     aside = next((str(each.message) for each in caught if "eager" in str(each.message)), "")

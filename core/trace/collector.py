@@ -13,7 +13,7 @@ class Generations:
     """What may be done with the generations of the collector."""
 
     def __init__(self) -> None:
-        self.frozen = False  # whether the user has frozen objects; asked no more then, since Python counts them one by one
+        self.frozen = False  # whether the user has frozen objects; they are not counted again then, since Python does so one by one
 
     def age(self) -> None:
         """Let everything join the oldest generation, which no step here walks; nothing where the user has frozen objects."""

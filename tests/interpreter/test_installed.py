@@ -1,4 +1,4 @@
-"""What is installed, asked for by the program: libraries do so at first use, through caches of the import system, and keep the answer."""
+"""What is installed, where the program looks it up: libraries do so at first use, through caches of the import system, and keep the answer."""
 
 import importlib.metadata
 import importlib.util
@@ -22,7 +22,7 @@ class Available:
 
 
 @pytest.mark.parametrize(("name", "answer"), [("torch", True), ("no_such_module", False)])
-def test_a_library_asks_at_first_use(name, answer):
+def test_a_library_looks_it_up_at_first_use(name, answer):
     available = Available(name)
     fn = dovetail.jit(lambda x: x * 2 if available else x - 1)
     for _ in range(3):
@@ -47,7 +47,7 @@ def test_a_spec_is_read_as_it_is():
     assert torch.equal(out, X + 1) and name == "json"
 
 
-def test_a_name_that_changes_is_asked_for_anew():
+def test_a_name_that_changes_is_looked_up_anew():
     names = ["json"]
     fn = dovetail.jit(lambda x: x + 1 if importlib.util.find_spec(names[0]) else x - 1)
     assert torch.equal(fn(X), X + 1)

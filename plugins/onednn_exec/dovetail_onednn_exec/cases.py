@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dovetail_onednn_exec import library
 from dovetail_onednn_exec.epilogues import EPILOGUES
-from dovetail_onednn_exec.measure import BESIDE
+from dovetail_onednn_exec.measure import BESIDE, PACKED
 
 Ways = dict[str, Callable[[], Tensor]]
 FEWEST = 64  # sizes are not halved below this
@@ -82,7 +82,7 @@ class Product:
         ways: Ways = {"torch": lambda: eager(torch.nn.functional.linear(x, weight, bias), *other)}
         ways["onednn"] = partial(linear, x, weight, bias, *other, epilogue=self.epilogue)
         if packs and library.pack_linear is not None:
-            ways["packed"] = partial(linear, x, pack(weight, self.rows), bias, *other, epilogue=self.epilogue)
+            ways[PACKED] = partial(linear, x, pack(weight, self.rows), bias, *other, epilogue=self.epilogue)
         return ways | (self._beside(x, weight, bias) if self.epilogue else {})
 
     def _beside(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ways:
@@ -167,7 +167,7 @@ class Convolution:
         eager = partial(torch.conv2d, x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         ways: Ways = {"torch": eager, "onednn": partial(convolution, x, weight, bias, *window)}
         if packs and library.pack_convolution is not None and (self.x_last or self.weight_last):
-            ways["packed"] = partial(convolution, x, pack_images(weight, x.shape, *window), bias, *window)
+            ways[PACKED] = partial(convolution, x, pack_images(weight, x.shape, *window), bias, *window)
         return ways
 
 

@@ -150,5 +150,5 @@ def slower(case: Case, row: Row, ways: tuple[str, ...], margin: float) -> str:
 
 def times(row: Row, way: str) -> str:
     """Format both times: `10 us with oneDNN and 15 us without`."""
-    packing = ", its weight packed," if way == "packed" else ""
+    packing = ", its weight packed," if way == PACKED else ""
     return f"{row.times[way]:g} us with oneDNN{packing} and {row.times[USUAL]:g} us without"

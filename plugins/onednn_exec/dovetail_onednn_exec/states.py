@@ -15,6 +15,7 @@ from dovetail_onednn_exec import cases, library
 from dovetail_onednn_exec.cases import Case, Convolution, Product
 from dovetail_onednn_exec.choices import CHOICES, faster
 from dovetail_onednn_exec.epilogues import EPILOGUES
+from dovetail_onednn_exec.measure import PACKED
 
 MOST_CHANGES = 3  # a weight that changes more often is being trained and is no longer packed
 WORDS = 16  # of a weight that each call compares, to detect writes that PyTorch does not count
@@ -99,7 +100,7 @@ class State:
         row = None if self.options["choose"] == "always" else CHOICES.known(case, self.options["folder"])
         allowed = may_pack and self.options["pack"]
         self.plain = row is None or faster(row, "onednn", self.options["margin"])
-        better = row is None or (faster(row, "packed", self.options["margin"]) and row.times["packed"] <= row.times.get("onednn", float("inf")))
+        better = row is None or (faster(row, PACKED, self.options["margin"]) and row.times[PACKED] <= row.times.get("onednn", float("inf")))
         self.packs = allowed and better
 
 
