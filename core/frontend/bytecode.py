@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.errors import DovetailError, InputError, TracedValueError, Unsupported
+from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.environment import Acquired, is_plain, refuse_seeding
@@ -16,7 +16,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
-from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
+from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture, is_own
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
@@ -62,9 +62,8 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
             if not (_without_numbers(sizes, environment) or choices.create(environment.array_inputs) or choices.give_up()):
                 raise
         except Exception as error:  # the program's own, perhaps only where torch.compiler.is_compiling() is true
-            own = not isinstance(error, (DovetailError, PendingWrites)) or isinstance(error, InputError)
             if not _without_numbers(sizes, environment):
-                if not (own and is_compiling and recorder.checks_compiling):
+                if not (is_own(error) and is_compiling and recorder.checks_compiling):
                     raise
                 is_compiling = False
         finally:

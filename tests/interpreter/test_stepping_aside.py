@@ -286,3 +286,23 @@ def test_what_raises_only_where_it_knows_that_it_is_compiled_is_traced_as_in_eag
     compiled = agrees(program, torch.ones(3))
     with pytest.raises(AttributeError, match="has no attribute 'sum'"):
         compiled(torch.ones(3), "mask")
+
+
+@pytest.mark.parametrize("branches", [False, True], ids=["straight", "with a decision"])
+def test_so_is_what_writes_before_it_raises_where_it_knows_that_it_is_compiled(branches):
+    class Model(torch.nn.Module):
+        def forward(self, x, mask=None):
+            self.calls = getattr(self, "calls", 0) + 1
+            if branches and x.sum() < 0:
+                x = -x
+            if mask is None and not torch.compiler.is_compiling():
+                mask = torch.ones_like(x)
+            return x * mask.sum() * self.calls
+
+    model, beside = Model(), Model()
+    compiled = dovetail.jit(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            torch.testing.assert_close(compiled(torch.ones(3)), beside(torch.ones(3)))
+    assert model.calls == 3 and compiled.cache_info().programs

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import DovetailError, EagerCall, InputError, LeftToAutograd, TracedValueError, Unsupported
+from dovetail.errors import DovetailError, EagerCall, LeftToAutograd, TracedValueError, Unsupported
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
@@ -27,7 +27,7 @@ from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.handlers import is_handled
-from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture
+from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture, is_own
 from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
@@ -88,6 +88,7 @@ class Session(CountingRequester):
         environment.computes = graph.computes
         sizes = ArgumentSizes(*graph.arguments, graph.hints) if graph.arguments is not None else None
         self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.creates))
+        self.recorder.is_compiling = graph.is_compiling
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
         self.late = LateSizes(Relations(user_line, user_operation) if sizes is None else sizes.relations)
         try:
@@ -112,6 +113,9 @@ class Session(CountingRequester):
             if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.inside is not None and not graph.creates:
                 graph.creates = True
                 raise graph.start_over() from error
+            if graph.is_compiling and self.recorder.checks_compiling and is_own(error):
+                graph.is_compiling = False
+                raise graph.start_over() from error
             raise self.give_up(self.eager(error)) from error
         finally:
             self.late.relations.close()
@@ -131,7 +135,7 @@ class Session(CountingRequester):
         if isinstance(error, EagerCall) and str(error) not in self.graph.eager_once:  # the next call may find a cache filled
             self.graph.eager_once.add(str(error))
             return GoEager("", lasting=False)
-        if not isinstance(error, DovetailError) or isinstance(error, InputError):
+        if isinstance(error, PendingWrites) or is_own(error):
             return GoEager("", raised=error.__cause__ if isinstance(error, PendingWrites) else error)
         return GoEager(f"calls run eagerly {self.place()}, since tracing what follows raised {type(error).__name__}: {error}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from dovetail.errors import DovetailError, InputError
 from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter import recursion
@@ -16,6 +17,12 @@ from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 class PendingWrites(Exception):
     """The program wrote to outside objects, or read them again at each call, and then raised its cause: the call has to run eagerly."""
+
+
+def is_own(error: Exception) -> bool:
+    """Return whether an error of a tracked run is the program's own."""
+    cause = error.__cause__ if isinstance(error, PendingWrites) else error
+    return not isinstance(cause, DovetailError) or isinstance(cause, InputError)
 
 
 class Captured(NamedTuple):
