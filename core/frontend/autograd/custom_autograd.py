@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -317,7 +318,8 @@ class Again:
 def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Trace torch.utils.checkpoint.checkpoint: the call, computed again in the backward but for its random draws.
 
-    A call that writes into tensors is differentiated as if it were not checkpointed: run twice it would write twice.
+    A call that writes into its own tensors is differentiated as if it were not checkpointed.  Raises EagerCall, with a warning, where it writes
+    into others: eager mode does so again when it runs the call again.
     """
     for name in ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop", "preserve"):
         kwargs.pop(name, None)
@@ -331,10 +333,25 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
     computed = {p for line in again for p in line.writes}
     free = list(dict.fromkeys(p for line in again for p in line.reads if p not in computed))
     own = [p for p in dict.fromkeys(proxies(result)) if p in computed and requires_grad(p)]
+    if own and _writes_outside(lines):
+        why = f"the block writes into a tensor from outside, and does so again when the backward runs it again\n  called at {user_line()}"
+        warnings.warn(f"what calls torch.utils.checkpoint runs in eager mode, since {why}", stacklevel=2)
+        raise EagerCall(why)
     if not own or any([line.mutates for line in lines]):
         return result
     trace.lines[start:] = lines
     return with_backward(result, free, Again(again, free, own), [p for p in proxies(result) if p not in set(own)])
+
+
+def _writes_outside(lines: Sequence[BoundSymbol]) -> bool:
+    """Return whether lines write into a tensor that they have not created."""
+    created, bases = {p for line in lines for p in line.writes}, view_bases(lines)
+    return any([line.mutates and any([root_of(p, bases) not in created for p in _targets(line)]) for line in lines])
+
+
+def _targets(line: BoundSymbol) -> list[Proxy]:
+    """Return what a line writes into."""
+    return [p for inner in line.body if inner.mutates for p in _targets(inner)] if line.body else line.args[:1]
 
 
 def _draws_apart(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
