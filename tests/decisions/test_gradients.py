@@ -9,6 +9,8 @@ import torch
 from decisions.helpers import compiled, graph_of
 from torch import nn
 
+from dovetail.frontend.decisions.graph import Graph
+
 
 class Branching(nn.Module):
     def __init__(self):
@@ -186,3 +188,39 @@ def test_18_clipping_by_a_norm_that_has_to_be_finite():
         torch.testing.assert_close(fn(torch.full((3,), value), w), clipped(torch.full((3,), value), w))
     with pytest.raises(RuntimeError, match="the norm is not finite"):
         fn(torch.full((3,), float("inf")), w)
+
+
+class Updating(nn.Module):
+    """A buffer that gradients depend on, read and written in an order: r reads it, w writes it, and | needs a value."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.order, self.weight = order, nn.Parameter(torch.ones(3))
+        self.register_buffer("scale", torch.full((3,), 2.0))
+
+    def forward(self, x):
+        h = x * self.weight
+        for step in self.order:
+            if step == "r":
+                h = h * self.scale.clone()
+            elif step == "w":
+                self.scale.mul_(x.mean() + 1.5)
+            elif h.sum() > 0:
+                h = h * 3
+        return h.square().sum()
+
+
+@pytest.mark.parametrize(("order", "restarts"), [("w|r|r", 0), ("rw|r", 0), ("wr|wr", 0), ("r|w", 1), ("r|w|r|w", 1), ("|rw|r", 0), ("rwr|r|", 0)])
+def test_what_a_path_writes_is_known_before_the_segments_that_read_it_are_compiled(order, restarts, monkeypatch):
+    started = []
+    start_over = Graph.start_over
+    monkeypatch.setattr(Graph, "start_over", lambda graph, **more: started.append(graph) or start_over(graph, **more))
+    module, beside = Updating(order), Updating(order)
+    fn = compiled(module)
+    for sign in (1, -1, 1, -1, -1):
+        x = torch.arange(1.0, 4.0) * sign
+        for each, call in ((module, fn), (beside, beside)):
+            each.zero_grad()
+            call(x.clone()).backward()
+        torch.testing.assert_close((module.weight.grad, module.scale), (beside.weight.grad, beside.scale))
+    assert len(started) == restarts and graph_of(fn).eager_calls == 0

@@ -264,6 +264,14 @@ class Graph:
     def root(self) -> Edge:
         return self.origin.edges[None][0]
 
+    def note_written(self, slots: set[int]) -> None:
+        """Note which inputs a path writes, before the segments that read them are compiled; inputs that some segment reads are left out."""
+        if slots <= self.written:
+            return
+        edges = [edge for decision in (self.origin, *self.decisions) for each in decision.edges.values() for edge in each]
+        read = {slot for edge in edges for live, slot in edge.takes if not live} | {slot for edge in edges for kind, slot in edge.gives if kind == 2}
+        self.written |= {slot for slot in slots if slot not in read and ~slot not in read}
+
     def outcomes(self) -> list[tuple[str, str, int]]:
         """Return how often each outcome of each decision followed: its place, the outcome as text, and the count."""
         rows = [(each.where, describe(outcome), edges) for each in self.decisions for outcome, edges in each.edges.items()]

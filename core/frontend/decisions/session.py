@@ -253,6 +253,8 @@ class Session(CountingRequester):
         self.visited = len(lines)
         for source, p in self.recorder.sources[len(self.places) :]:
             self.places[p] = self.graph.slot(source_key(source))
+        if self.is_differentiated():
+            self.graph.note_written({self.places[p] for p in self.functionalizer.writes if p in self.places})
         if self.graph.grad:
             follow_gradients(self.functionalizer.new.lines, self.constants())
         elif any([requires_grad(p) for line in self.functionalizer.new.lines for p in line.writes]):
@@ -480,9 +482,13 @@ class Session(CountingRequester):
         kept = [p for p in self.trace.outputs if requires_grad(p) and p not in self.freed]
         if not kept and self.functionalizer.followed.isdisjoint(self.trace.inputs):
             return  # nothing that the path has saved is read after it
-        if not graph.written >= written and graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs]):
+        if not graph.written >= written and self.is_differentiated():
             graph.written |= written
             raise graph.start_over(reuses=True)
+
+    def is_differentiated(self) -> bool:
+        """Return whether segments may save inputs for their backward."""
+        return self.graph.grad and any([isinstance(p, TensorProxy) and p.spec.requires_grad for p in self.trace.inputs])
 
     def end(self, epilogue: Trace, captured: Captured) -> End:
         """Return what happens at the end, as text."""
