@@ -29,10 +29,10 @@ def user_operation() -> str | None:
 def user_line() -> str:
     """Return file:line of the innermost frame that is neither this package's nor torch's, whether CPython or an interpreter of ours runs it."""
     frame = sys._getframe(1)
-    while _is_inside(frame.f_code.co_filename) and frame.f_back:
-        if (run := INTERPRETERS.get(frame.f_code)) is not None:
+    while _is_inside((code := frame.f_code).co_filename) and frame.f_back:
+        if (run := INTERPRETERS.get(code)) is not None:
             file, line = run(frame)
             if not _is_inside(file):
                 return f"{file}:{line}"
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{code.co_filename}:{frame.f_lineno}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -70,7 +71,9 @@ class Session(CountingRequester):
         self.path, self.here = tuple[Any, ...](), dict[Proxy, int]()
         self.constant, self.searched = set[Proxy](), 0  # values without a history, and before which line they were looked for
         self.places: dict[Proxy, int] = {}  # an input -> its slot
-        self.keyed: dict[int, tuple[GuardKey, Guard]] = {}  # id of a guard -> its key, and the guard, so that the id stays its own
+        self.guarded: dict[GuardKey, Guard] = {}  # the guards of values so far
+        self.counted_guards = 0  # of the tracker's
+        self.of_classes: tuple[int, dict[GuardKey, Guard]] = 0, {}  # those of classes, and of how many classes and attributes
 
     @property
     def raises_late(self) -> bool:
@@ -295,11 +298,15 @@ class Session(CountingRequester):
         return {p: i for i, p in enumerate(dict.fromkeys(wanted))}
 
     def guards(self) -> dict[GuardKey, Guard]:
-        guards = self.environment.tracker.all_guards()
-        for guard in guards:
-            if id(guard) not in self.keyed:
-                self.keyed[id(guard)] = GuardKey(guard), guard
-        return {self.keyed[id(guard)][0]: guard for guard in guards}
+        """Return all guards so far; of those of values, only the ones since the last decision are new."""
+        tracker = self.environment.tracker
+        for guard in itertools.islice(tracker.guards.values(), self.counted_guards, None):
+            self.guarded[GuardKey(guard)] = guard
+        self.counted_guards = len(tracker.guards)
+        attributes = len(tracker.natives) + sum(map(len, tracker.natives.values()))
+        if attributes != self.of_classes[0]:
+            self.of_classes = attributes, {GuardKey(guard): guard for guard in tracker.class_guards()}
+        return self.guarded | self.of_classes[1]
 
     def known_inputs(self) -> dict[int, tuple[Source, Proxy]]:
         return {self.places[p]: (source, p) for source, p in self.recorder.sources}

@@ -43,6 +43,7 @@ class Decoded:
         "flags",
         "instructions",
         "keywords",
+        "lines",
         "names",
         "offsets",
         "positional",
@@ -70,6 +71,7 @@ class Decoded:
         self.table = [
             Guarded(at[start], at[end], at[target], depth, lasti) for start, end, target, depth, lasti in exception_table(code.co_exceptiontable)
         ]
+        self.lines: list[int] | None = None  # of the instructions, once one is needed
         self.flags, self.stubs = code.co_flags, {}
         self.positional, self.total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
         self.keywords = {name: i for i, name in enumerate(code.co_varnames[: self.total]) if i >= code.co_posonlyargcount}

@@ -104,9 +104,11 @@ def entry(frame: Frame, pc: int, rest: TracebackType | None) -> TracebackType:
 
 def line_of(frame: Frame, pc: int) -> int:
     """Return the line of instruction `pc`."""
-    offset = frame.decoded.offsets[pc]
-    line = next((line for start, end, line in frame.code.co_lines() if start <= offset < end), None)
-    return frame.code.co_firstlineno if line is None else line
+    decoded = frame.decoded
+    if decoded.lines is None:
+        lines = {offset: line for start, end, line in frame.code.co_lines() if line is not None for offset in range(start, end, 2)}
+        decoded.lines = [lines.get(offset, frame.code.co_firstlineno) for offset in decoded.offsets]
+    return decoded.lines[pc]
 
 
 def _failing(code: CodeType, names: tuple[str, ...], offset: int) -> CodeType:

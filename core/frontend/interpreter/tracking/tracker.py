@@ -100,7 +100,11 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
 
     def all_guards(self) -> list[Guard]:
         """Return all guards: those of values in the order of their discovery, then those on what classes lack."""
-        return [*self.guards.values(), *class_guards(self.natives, self.is_fresh, self.sources)]
+        return [*self.guards.values(), *self.class_guards()]
+
+    def class_guards(self) -> list[Guard]:
+        """Return the guards on what classes have, and lack."""
+        return class_guards(self.natives, self.is_fresh, self.sources)
 
     def snapshot(self, value: Any, source: Source, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
         """Remember what is in an outside buffer, which C code may write to unseen; `restore` puts back what `read` returned."""
