@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from dovetail import options, prims
 from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.decisions import compile_graph, needed_value
+from dovetail.compiler.eager_calls import EagerCalls, kind_of
 from dovetail.compiler.entry import GENERATE, Call, Entry, compile_call, unguarded
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
@@ -111,6 +112,7 @@ class Cache:
         self.trials_enabled = True
         self.explored: list[str] = []  # outcomes that decisions had first, and guards behind them that failed
         self.exploring: set[int] = set()  # the numbers of the calls that had them, but for those that compiled a program
+        self.eager_calls = EagerCalls()
         self.compiled_at = 0  # the number of the last call that compiled a program
         self.misses: list[str] = []  # why each program was compiled
         self.profiled: dict[str, tuple[int, float]] | None = None  # calls and seconds of each executor, after `dovetail.profile`
@@ -129,6 +131,9 @@ class Cache:
             result = self.run_fitting(args, kwargs, remembered(self.requested_order), generation, misses)
             if type(result) is not Miss:
                 return result
+        if self.eager_calls.ended and self.eager_calls.passes(kind_of(self.fn, args, kwargs)):
+            self.calls -= 1
+            return self.fn(*args, **kwargs)
         seen = self.entries
         with self.lock:
             priority = resolve_executors(self.requested_order)
@@ -145,6 +150,7 @@ class Cache:
                 if not isinstance(error, (PendingWrites, EagerCall)):
                     raise
                 entry, raised = None, error_text(error.__cause__)
+                self.eager_calls.note(kind_of(self.fn, args, kwargs))
             else:
                 self.record_miss([*self.retired, *(miss.reason for miss in misses)])
                 self.retired.clear()
@@ -326,6 +332,7 @@ class Cache:
             self.misses.clear()
             self.explored.clear()
             self.exploring.clear()
+            self.eager_calls.clear()
             self.invalidate()
 
     @contextmanager

@@ -1,0 +1,121 @@
+"""Calls that end in eager mode are not traced each time, and are tried again now and then."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import dovetail
+from dovetail.compiler import cache
+from dovetail.compiler.eager_calls import KINDS, LONGEST, EagerCalls, kind_of
+
+
+class Checkpointed(torch.nn.Module):
+    """A block that writes, which runs in eager mode where something requires grad."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.keeps = False
+
+    def forward(self, x):
+        return self.norm(x) if self.keeps else checkpoint(self.norm, x, use_reentrant=False)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """The calls that were traced."""
+    calls, compile = [], cache.compile_call
+    monkeypatch.setattr(cache, "compile_call", lambda fn, *args, **more: calls.append(fn) or compile(fn, *args, **more))
+    warnings.filterwarnings("ignore", ".*runs in eager mode")
+    return calls
+
+
+def step(model, x):
+    model(x).sum().backward()
+    return x.grad
+
+
+def test_a_call_that_runs_in_eager_mode_is_traced_less_and_less(traced):
+    model, beside = Checkpointed(), Checkpointed()
+    compiled = dovetail.jit(model)
+    for _ in range(20):
+        x = torch.randn(5, 3)
+        torch.testing.assert_close(step(compiled, x.clone().requires_grad_()), step(beside, x.clone().requires_grad_()), rtol=0, atol=0)
+    torch.testing.assert_close(model.norm.running_mean, beside.norm.running_mean, rtol=0, atol=0)
+    assert len(traced) == 4, "of the calls 1 to 20: 1, 2, 7 and 16"
+    assert compiled.cache_info()[:2] == (0, 0)
+
+
+def test_other_calls_are_compiled_meanwhile(traced):
+    model = Checkpointed()
+    compiled = dovetail.jit(model)
+    for _ in range(3):
+        step(compiled, torch.randn(5, 3, requires_grad=True))
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(torch.randn(5, 3))
+    assert compiled.cache_info()[:3] == (2, 1, 1)
+
+    dovetail.jit(model.eval())(torch.randn(5, 3, requires_grad=True))
+    assert compiled.cache_info().programs == 1
+
+
+def test_a_call_that_can_be_compiled_later_is_compiled(traced):
+    model = Checkpointed()
+    compiled = dovetail.jit(model)
+    for _ in range(3):
+        step(compiled, torch.randn(5, 3, requires_grad=True))
+    model.keeps = True
+    for _ in range(5):
+        step(compiled, torch.randn(5, 3, requires_grad=True))
+    assert compiled.cache_info().programs == 1
+
+    compiled.clear_cache()
+    step(compiled, torch.randn(5, 3, requires_grad=True))
+    assert compiled.cache_info().programs == 1
+
+
+def test_configuration_tries_again(traced):
+    compiled = dovetail.jit(Checkpointed())
+    for _ in range(3):
+        step(compiled, torch.randn(5, 3, requires_grad=True))
+    with dovetail.use(executors=["torch"]):
+        step(compiled, torch.randn(5, 3, requires_grad=True))
+    assert len(traced) == 3
+
+
+def test_an_error_of_the_program_is_raised_each_time():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            self.calls = getattr(self, "calls", 0) + 1
+            raise ValueError(f"call {self.calls}")
+
+    compiled = dovetail.jit(Model())
+    for i in range(1, 10):
+        with pytest.raises(ValueError, match=f"call {i}$"):
+            compiled(torch.ones(2))
+
+
+def test_how_often_a_kind_is_traced_has_bounds():
+    calls = EagerCalls()
+    for kind in range(3 * KINDS):
+        calls.note(kind)
+    assert len(calls.ended) <= KINDS
+    for _ in range(20):
+        calls.note("often")
+    assert calls.left["often"] == LONGEST
+
+
+def test_kinds_are_of_what_calls_look_like():
+    def kind(*args, **kwargs):
+        return kind_of(torch.sin, args, kwargs)
+
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert kind(torch.ones(2), [1, "a"], nested, b=None) == kind(torch.zeros(2), [1, "a"], nested, b=None)
+    others = [(torch.ones(3),), (torch.ones(2).int(),), (torch.ones(2, requires_grad=True),), (1,), (1.0,), (True,), (float("nan"),), (object(),), ()]
+    assert len({kind(*args) for args in others}) == len(others)
+    assert kind(a=1) != kind(b=1)
