@@ -17,15 +17,14 @@ compares line by line, and `dovetail.explain` says what runs where.
 
 A case is *right* where everything agrees (to 1e-4 of the largest value, 1e-2 under bf16, or eight times eager's own distance from
 float64; where rounding decides on which side of a jump a value lies, as that of a ReLU's gradient, the case has to agree in float64,
-and in float32 with other weights and inputs, where what is zero but for rounding may differ as rounding does, or by PyTorch's kernels
-alone where eager mode does not run in float64; a model that asks
+and in float32 with other weights and inputs, where what is zero but for rounding may differ as rounding does, or be as near to eager mode
+as that is with its weights moved in their last place, or agree by PyTorch's kernels alone where eager mode does not run in float64; a model that asks
 `torch.compiler.is_compiling()` is compared with what it computes where that is true), *eager* where it agrees and a part of it ran without
 being compiled, *refused* where an error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model
 anew, so it has no warm call. Models are the smallest of their family, with random weights.
 
 A first call is that of a new user: in a process of its own that has run nothing before, without kernels on disk. Its time is that of the
-processor, with one thread; what it computes is a part of it. Cases of before 2026-11-28 ran behind others, with the kernels of those, and
-behind eager mode."""
+processor, with one thread; what it computes is a part of it."""
 SLOW = 5.0  # seconds of a first call that is listed
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from

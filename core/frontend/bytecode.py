@@ -16,7 +16,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
 from dovetail.frontend.interpreter import engine
 from dovetail.frontend.interpreter.tracebacks import line_of
-from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture, is_own
+from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture, is_own_error
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
@@ -63,7 +63,7 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
                 raise
         except Exception as error:  # the program's own, perhaps only where torch.compiler.is_compiling() is true
             if not _without_numbers(sizes, environment):
-                if not (is_own(error) and is_compiling and recorder.checks_compiling):
+                if not (is_own_error(error) and is_compiling and recorder.checks_compiling):
                     raise
                 is_compiling = False
         finally:

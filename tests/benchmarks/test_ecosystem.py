@@ -111,6 +111,36 @@ def test_a_wrong_gradient_beside_a_jump_is_wrong(monkeypatch):
         judge(lambda module: both(nudged(module)), monkeypatch)
 
 
+class Steep(nn.Module):
+    """A sum that rounding of the weight decides, and that does not run in float64."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        if self.weight.dtype is torch.float64:
+            raise RuntimeError("no float64")
+        return (self.weight - 1) * x * 1e4
+
+
+STEEP = Case("a library", "steep", lambda: (Steep(), (torch.ones(3),), {}), modes=("train",), loss=lambda out: out.sum())
+
+
+@pytest.mark.parametrize(("error", "explained"), [(5e-4, True), (0.1, False)])
+def test_what_eager_mode_does_with_weights_moved_in_their_last_place_is_rounding(error, explained, monkeypatch):
+    def off(module):
+        forward = module.forward
+        module.forward = lambda x: forward(x) + error
+        return module
+
+    if explained:
+        assert judge(off, monkeypatch, STEEP).startswith("rounding: call 1: output differs by 0.0005 ")
+    else:
+        with pytest.raises(trial.Different, match="output differs by 0.1 "):
+            judge(off, monkeypatch, STEEP)
+
+
 class Asking(Kink):
     """A model that computes something else where it is compiled."""
 

@@ -28,7 +28,7 @@ from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.handlers import is_handled
-from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture, is_own
+from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture, is_own_error
 from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
@@ -116,7 +116,7 @@ class Session(CountingRequester):
             if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.inside is not None and not graph.creates:
                 graph.creates = True
                 raise graph.start_over() from error
-            if graph.is_compiling and self.recorder.checks_compiling and is_own(error):
+            if graph.is_compiling and self.recorder.checks_compiling and is_own_error(error):
                 graph.is_compiling = False
                 raise graph.start_over() from error
             raise self.give_up(self.eager(error)) from error
@@ -138,7 +138,7 @@ class Session(CountingRequester):
         if isinstance(error, EagerCall) and str(error) not in self.graph.eager_once:  # the next call may find a cache filled
             self.graph.eager_once.add(str(error))
             return GoEager("", lasting=False)
-        if isinstance(error, PendingWrites) or is_own(error):
+        if isinstance(error, PendingWrites) or is_own_error(error):
             return GoEager("", raised=error.__cause__ if isinstance(error, PendingWrites) else error)
         return GoEager(f"calls run eagerly {self.place()}, since tracing what follows raised {type(error).__name__}: {error}")
 

@@ -19,7 +19,7 @@ class PendingWrites(Exception):
     """The program wrote to outside objects, or read them again at each call, and then raised its cause: the call has to run eagerly."""
 
 
-def is_own(error: Exception) -> bool:
+def is_own_error(error: Exception) -> bool:
     """Return whether an error of a tracked run is the program's own."""
     cause = error.__cause__ if isinstance(error, PendingWrites) else error
     return not isinstance(cause, DovetailError) or isinstance(cause, InputError)
