@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dovetail import options
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.trace import leaves
 
@@ -48,7 +49,7 @@ class EagerCalls:
 
 def kind_of(fn: Callable, args: tuple, kwargs: dict) -> Hashable:
     """Return what is equal for calls that look alike: configuration, modes, what tensors are, plain values, and the types of all else."""
-    modes = WATCH.generation, torch.is_grad_enabled(), getattr(fn, "training", None)
+    modes = WATCH.generation, options.SCOPE.get(), torch.is_grad_enabled(), getattr(fn, "training", None)
     return *modes, tuple(kwargs), tuple(map(_look, leaves((args, kwargs))))
 
 

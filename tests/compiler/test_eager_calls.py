@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -79,13 +80,17 @@ def test_a_call_that_can_be_compiled_later_is_compiled(traced):
     assert compiled.cache_info().programs == 1
 
 
-def test_configuration_tries_again(traced):
+@pytest.mark.parametrize("scoped", [False, True], ids=["the first scope", "after others"])
+def test_configuration_tries_again(traced, scoped):
+    with dovetail.use(executors=["torch"]) if scoped else nullcontext():
+        pass
     compiled = dovetail.jit(Checkpointed())
     for _ in range(3):
         step(compiled, torch.randn(5, 3, requires_grad=True))
-    with dovetail.use(executors=["torch"]):
-        step(compiled, torch.randn(5, 3, requires_grad=True))
-    assert len(traced) == 3
+    for _ in range(2):
+        with dovetail.use(executors=["torch"]):
+            step(compiled, torch.randn(5, 3, requires_grad=True))
+    assert len(traced) == 4
 
 
 def test_an_error_of_the_program_is_raised_each_time():
