@@ -1,4 +1,4 @@
-"""Calls whose tracing ended in eager mode: the next ones like them are not all traced, since that takes many times what they compute."""
+"""Calls that are traced and end in eager mode all the same: the next ones like them are not all traced, which would take many times as long."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from dovetail.trace import (
     user_line,
 )
 from dovetail.trace.aliases import root_of, view_bases
-from dovetail.trace.ir import draws
+from dovetail.trace.ir import draws, prims_of
 
 
 def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[Any]], shared: tuple[int, ...] = ()) -> tuple:
@@ -346,12 +346,7 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
 def _writes_outside(lines: Sequence[BoundSymbol]) -> bool:
     """Return whether lines write into a tensor that they have not created."""
     created, bases = {p for line in lines for p in line.writes}, view_bases(lines)
-    return any([line.mutates and any([root_of(p, bases) not in created for p in _targets(line)]) for line in lines])
-
-
-def _targets(line: BoundSymbol) -> list[Proxy]:
-    """Return what a line writes into."""
-    return [p for inner in line.body if inner.mutates for p in _targets(inner)] if line.body else line.args[:1]
+    return any([root_of(line.args[0], bases) not in created for line in prims_of(lines) if line.mutates])
 
 
 def _draws_apart(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:

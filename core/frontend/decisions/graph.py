@@ -268,9 +268,13 @@ class Graph:
         """Note which inputs a path writes, before the segments that read them are compiled; inputs that some segment reads are left out."""
         if slots <= self.written:
             return
-        edges = [edge for decision in (self.origin, *self.decisions) for each in decision.edges.values() for edge in each]
+        edges = self.all_edges()
         read = {slot for edge in edges for live, slot in edge.takes if not live} | {slot for edge in edges for kind, slot in edge.gives if kind == 2}
         self.written |= {slot for slot in slots if slot not in read and ~slot not in read}
+
+    def all_edges(self) -> list[Edge]:
+        """Return the edges of all decisions."""
+        return [edge for decision in (self.origin, *self.decisions) for edges in decision.edges.values() for edge in edges]
 
     def outcomes(self) -> list[tuple[str, str, int]]:
         """Return how often each outcome of each decision followed: its place, the outcome as text, and the count."""
@@ -327,8 +331,7 @@ class Graph:
         """Let all calls run eagerly from their start where most of them end so: what is compiled would run for nothing."""
         if self.eager_calls < _ENOUGH:
             return
-        edges = [edge for decision in (self.origin, *self.decisions) for edges in decision.edges.values() for edge in edges]
-        finished = sum([edge.count for edge in edges if type(edge.target) is Leaf])
+        finished = sum([edge.count for edge in self.all_edges() if type(edge.target) is Leaf])
         if self.eager_calls > _MOST * finished:
             self.eager = f"{self.eager_calls} of {self.eager_calls + finished} calls ended in eager mode"
 
@@ -431,7 +434,7 @@ class Graph:
 
     def unselect(self) -> None:
         """Let all conditions be decisions again: what is known behind them has changed."""
-        edges = [each for decision in (self.origin, *self.decisions) for alternatives in decision.edges.values() for each in alternatives]
+        edges = self.all_edges()
         for each in edges:
             each.tried = False
             if each.before is not None:
