@@ -18,6 +18,7 @@ from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.trials import budget, compare, judge
 from dovetail.extend import OperatorExecutor, get_grad, put_grad
+from dovetail.extend.advanced import region_key
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -307,6 +308,49 @@ def test_a_call_between_trials_runs_the_program_once():
         fn(torch.randn(4))
         seen.append(len(count) > 1)
     assert [i + 1 for i, tried in enumerate(seen) if tried] == [1, 2, 3, 5, 8]
+
+
+class OneKernel(Pointwise):
+    """Gives equal regions one function, which is wrong above `limit`."""
+
+    def __init__(self, limit, runs):
+        super().__init__("one_kernel")
+        self.limit, self.runs, self.functions = limit, runs, {}
+
+    def fuse(self, region):
+        run = super().fuse(region)
+
+        def fn(*inputs):
+            self.runs.append(inputs)
+            return tuple(torch.where(x > self.limit, 0.0, x) for x in run(*inputs))
+
+        return self.functions.setdefault(region_key(region), fn)
+
+
+def blocks(x, w, n=6):
+    for _ in range(n):
+        x = torch.tanh(x @ w) + 1
+    return x
+
+
+def test_a_kernel_of_many_lines_is_run_again_in_two_of_them():
+    runs = []
+    fn = dovetail.jit(blocks, executors=[OneKernel(1e30, runs)])
+    x, w, seen = torch.rand(4, 4), torch.full((4, 4), 0.01), []
+    for _ in range(4):
+        runs.clear()
+        torch.testing.assert_close(fn(x, w), blocks(x, w))
+        seen.append(len(runs))
+    assert seen[-1] == 6 and all(3 * 2 + 4 <= n <= 5 * 2 + 4 for n in seen[:3])
+    assert {each.tries for each in dovetail.explain(fn).trials} == {3}
+
+
+def test_a_kernel_that_is_wrong_on_the_values_of_a_later_line_is_caught_there():
+    x, w = torch.zeros(4, 4), torch.full((4, 4), 0.2)
+    largest = [blocks(x, w, n).max().item() for n in (5, 6)]
+    fn = dovetail.jit(blocks, executors=[OneKernel(sum(largest) / 2, [])])
+    right, warned = calls(fn, [(x, w), (x, w)], blocks)
+    assert right == [True, True] and len(warned) == 1
 
 
 def test_programs_that_take_turns_have_trials_of_their_own():

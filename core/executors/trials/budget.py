@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ NEVER = 1 << 62
 SMALL = 1 << 23  # bytes of results up to which a line is tried whatever the clock says: on a busy machine it says little of little work
 FREE = 16  # lines of that kind in one trial
 SAMPLED = 1 << 22  # bytes of results that a sample of a line's rows may have
+OF_A_KERNEL = 2  # lines of one kernel that a trial runs more than once
 OF_CALLS = 0.25  # of the time of a line's calls so far that a trial of all of it may take
 FLOPS = 10  # products that take as long as writing a byte
 RATE = 2e9  # bytes that the reference is expected to write in a second
@@ -63,6 +65,7 @@ class TriedLine:
         complete: whether all of it was compared once, not only a sample of its rows.
         took, copies: the seconds of its last run in a trial, and copies of the inputs of its first one.
         draws_alike: whether it drew the same random numbers as the reference once.
+        kernel: equal for lines that run one function on tensors laid out alike; None for a line of its own.
     """
 
     operation: BoundSymbol
@@ -82,6 +85,7 @@ class TriedLine:
     copies: dict[Proxy, torch.Tensor] | None = None  # inputs of its first trial
     reference: Callable[..., list[Any]] | None = None
     sample_reference: Callable[..., list[Any]] | None = None
+    kernel: Hashable = None
     work: int = 0  # bytes that the reference writes, with the time of products as bytes
     _rows: RowWise | bool | None = False  # False until it is known
     _sample: Sample | None = None
@@ -119,6 +123,7 @@ class Round:
         left: the seconds that are left.
         first: the seconds that the first line may take, if they are more.
         calls: the calls of the program so far.
+        once: the lines that are run once and compared, since others show what their kernel writes and whether it computes the same again.
     """
 
     chosen: set[int]
@@ -126,6 +131,7 @@ class Round:
     left: float
     first: float
     calls: int = 1
+    once: set[int] = field(default_factory=set)
     used: bool = False
 
     def affords(self, tried: TriedLine, seconds: float = 0.0) -> bool:
@@ -134,6 +140,10 @@ class Round:
             return True
         seconds = max(tried.seconds, seconds)
         return (id(tried) in self.chosen and self.has_time(seconds)) or self.has_earned(tried, seconds)
+
+    def runs_once(self, tried: TriedLine) -> bool:
+        """Return whether a line is run once and compared, and nothing else."""
+        return id(tried) in self.once
 
     def has_earned(self, tried: TriedLine, seconds: float) -> bool:
         """Return whether a trial of a line takes no more than a share of the time of its calls so far."""
@@ -159,14 +169,18 @@ class Round:
 
 def next_round(tried: Iterable[TriedLine], account: Account, calls: int) -> Round:
     """Choose the lines that were tried least, as many as there is time for; one at least, where compilation took as long."""
-    left, chosen, free = account.budget(), set[int](), set[int]()
+    left, chosen, free, once = account.budget(), set[int](), set[int](), set[int]()
+    lines = Counter[Hashable]()
     for each in sorted(tried, key=lambda each: each.tries):
         if each.seconds <= left or (not chosen and each.seconds <= account.seconds):
             chosen.add(id(each))
             left -= each.seconds
         if len(free) < FREE and (each.work <= SMALL or each.rows is not None):
             free.add(id(each))
-    return Round(chosen, free, account.budget(), account.seconds, calls)
+        lines[each.kernel] += 1
+        if each.kernel is not None and lines[each.kernel] > OF_A_KERNEL and not each.always:
+            once.add(id(each))
+    return Round(chosen, free, account.budget(), account.seconds, calls, once)
 
 
 def following(count: int) -> int:

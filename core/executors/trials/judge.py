@@ -100,13 +100,13 @@ class Judge:
                 return fn(*args, **kwargs)
             return fn(*[own_copy(x) if is_proxy(p) and p in written else x for p, x in zip(line.args, args)], **kwargs)
 
-        before = generators() if draws(line) else None
-        copied = guarded.copies(inputs) if not tried.tries and before is None else []
+        before, once = generators() if draws(line) else None, turn is not None and turn.runs_once(tried)
+        copied = guarded.copies(inputs) if not tried.tries and before is None and not once else []
         first = _results(line, again({id(each.tensor): each.copy for each in copied})) if copied else None
         beside = guarded.wrote_beside(copied)
         if beside is not None:
             return _filled(line, inputs, self.judged(tried, inputs, first, breach=beside))
-        were = copies(line, args, kwargs) if not written and _may_copy(size_of(inputs), turn) else []
+        were = copies(line, args, kwargs) if not written and not once and _may_copy(size_of(inputs), turn) else []
         wait()
         began = time.perf_counter()
         result = again()
@@ -117,7 +117,7 @@ class Judge:
             return self._drawn(tried, inputs, result, got, before, again)
         breach = broken(line, args, kwargs, result, were) if not written else None
         restore_written(breach, args, kwargs, were)
-        right = self.judged(tried, inputs, got, took, again, breach, first)
+        right = self.judged(tried, inputs, got, took, None if once else again, breach, first)
         return result if right is got else _filled(line, inputs, right)
 
     def judged(

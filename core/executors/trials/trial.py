@@ -25,6 +25,7 @@ from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
 from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
 from dovetail.executors.trials.reference import generators, is_region, referees, restore
+from dovetail.prims.spec import TensorSpec
 from dovetail.trace import BoundSymbol, Proxy, Trace, release, to_callable
 from dovetail.trace.collector import without_collector
 
@@ -151,6 +152,9 @@ class Trial:
         """Return `line`, run by a function that compares."""
         implementation = line.implementation
         tried = self._new(operation, implementation.executor, line.where)
+        specs = [p.spec for p in line.reads]
+        if is_region(operation) and not any([isinstance(spec, TensorSpec) and spec.dtype.kind == "int" for spec in specs]):
+            tried.kernel = id(implementation.fn), *specs  # without indices, the layout alone says where it reads and writes
         into = implementation.writes if isinstance(implementation, FusedRegion) else ()
 
         def run(*args: Any, **kwargs: Any) -> Any:
