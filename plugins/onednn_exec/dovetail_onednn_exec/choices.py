@@ -20,7 +20,7 @@ NAME = "onednn"
 MODES = ("measure", "frozen", "always", "never")
 OPTIONS: dict[str, Any] = {"choose": "measure", "pack": False, "margin": 1.05, "folder": ""}
 CROWD, PAUSE = 3, 30.0  # measurements, and seconds
-LONGEST = 0.002  # seconds of one run of a measurement, about
+LONGEST = 0.001  # seconds of one run of a measurement, about: the class of a longer case is decided by a smaller one
 PROBE = Product(torch.float32, 256, 384, 256)
 CLEARLY = 2 / 3  # share of the rounds that the faster way has to win
 
