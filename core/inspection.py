@@ -171,7 +171,7 @@ class _Decided:
                 raise DovetailError(f"verify cannot follow this call: {why}")
             try:
                 root = self.graph.root
-                values = self.graph.walk(root, root.check(self.args, self.kwargs), {}, self.args, self.kwargs)
+                values = self.graph.finished(self.graph.started(root, root.check(self.args, self.kwargs), {}, self.args, self.kwargs))
             except GoEager as reason:
                 if reason.raised is not None:
                     raise reason.raised from None

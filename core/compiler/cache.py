@@ -144,7 +144,7 @@ class Cache:
                     return result
             loaded = len(sys.modules)
             try:
-                entry = self.compile(args, kwargs, priority, self.passes)
+                entry = self.compile(args, kwargs, priority, self.passes, goes_on=True)
             except BaseException as error:
                 self.calls -= 1  # neither a hit nor a miss
                 if not isinstance(error, (PendingWrites, EagerCall)):
@@ -170,8 +170,13 @@ class Cache:
             return self.fn(*args, **kwargs)
         return result
 
-    def compile(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], *, symbolic: bool = True) -> Entry:
-        """Compile the function for calls like this one, without keeping the program; for its very sizes unless `symbolic`."""
+    def compile(
+        self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], *, symbolic: bool = True, goes_on: bool = False
+    ) -> Entry:
+        """Compile the function for calls like this one, without keeping the program; for its very sizes unless `symbolic`.
+
+        `goes_on`: a call of the entry with these very arguments follows; where the function needs values, compiling begins with it.
+        """
         account, began = Account(), perf_counter()
         how = {"recompute": self.recompute, "interpretation": self.interpretation, "account": account if self.trials_enabled else None}
         how |= {"stage_bytes": gradient_stage_bytes(), "distribution": self.distribution}
@@ -179,34 +184,50 @@ class Cache:
         exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
         decisions = "error" if exact else self.decisions or options.DECISIONS.read()
         need = needed_value(self.fn, args, kwargs, executors) if self.needed_values and decisions != "error" else None
-        if need is not None:
-            return self.compile_decisions(args, kwargs, executors, passes, need, decisions == "graph")
+        refused: Exception | None = None
+        deciding: dict[str, Any] = {"compiles": decisions == "graph", "goes_on": goes_on and decisions == "graph"}
+        if need is not None and (decided := self.compile_decisions(args, kwargs, executors, passes, need, **deciding)) is not None:
+            return decided
         try:
             if symbolic and self.mode == "guards" and (not native or self.of_graph):
                 entry = self.compile_symbolic(args, kwargs, executors, passes, how)
             else:
                 entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
-        except (TracedValueError, Unsupported):
-            need = None if decisions == "error" else needed_value(self.fn, args, kwargs, executors)
-            if need is None:
+        except (TracedValueError, Unsupported) as error:
+            if decisions == "error":
                 raise
-        if need is not None:
-            return self.compile_decisions(args, kwargs, executors, passes, need, decisions == "graph")
+            refused = error
+        if refused is not None:
+            try:
+                decided = self.compile_decisions(args, kwargs, executors, passes, None, **deciding)
+                if decided is None:
+                    raise refused
+                return decided
+            finally:
+                refused = None  # its traceback has this frame
         account.seconds = perf_counter() - began
         account.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
         account.gradients = gradients_differ
         return entry
 
-    def compile_decisions(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], need: Need, compiles: bool) -> Entry:
-        """Compile a function that needs values up to the first of them."""
-        self.needed_values = True
+    def compile_decisions(
+        self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], need: Need | None, *, compiles: bool, goes_on: bool
+    ) -> Entry | None:
+        """Compile a function that needs values up to the first of them, which `need` is where it is known; None where it needs none.
+
+        `compiles`: what follows the first value is compiled as well; `goes_on`: with the call at hand.
+        """
         more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled}
         more |= {"on_explore": functools.partial(_explored, weakref.ref(self)), "on_pin": functools.partial(_pinned, weakref.ref(self))}
         sizes = SymbolicSizes(self.sizes, None if self.is_automatic(executors) else self.dynamic is True)
-        entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, sizes=sizes, **more)
+        entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, sizes=sizes, goes_on=goes_on, **more)
+        if entry is None:
+            return None
+        self.needed_values = True
         declared = self.dynamic or any([is_dynamic(x) for x in leaves((args, kwargs))])
         if compiles and declared and not entry.graph.sizes.active:
-            self.warn_of_sizes(f"each size is compiled separately, since what it does before the value at {need.where} does not work on symbols")
+            where = (need or entry.graph.need).where
+            self.warn_of_sizes(f"each size is compiled separately, since what it does before the value at {where} does not work on symbols")
         entry.graph.eager = None if compiles else 'decisions is "eager"'
         entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
         return entry
@@ -296,6 +317,7 @@ class Cache:
     def record_miss(self, reasons: list[str]) -> None:
         """Record why a program was compiled; warn once when that has happened too often."""
         self.compiled_at = self.calls
+        self.exploring.discard(self.calls)  # what compiling it has explored is the same miss
         self.misses.append("; ".join(dict.fromkeys(reasons)) or "the first call")
         limit = options.RECOMPILE_LIMIT.read()
         if len(self.misses) <= limit or self.warned or self.mode == "none":

@@ -22,6 +22,7 @@ from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import trial_of
 from dovetail.frontend import bytecode
+from dovetail.frontend.arrays.detection import has_arrays
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.decisions.graph import Graph
@@ -137,26 +138,35 @@ def compile_graph(
     *,
     recompute: str,
     tries: bool,
-    need: Need,
+    need: Need | None,
     on_explore: Callable[[str], Any],
     on_pin: Callable[[str], Any],
     sizes: SymbolicSizes,
-) -> Entry:
-    """Compile a function for calls like this one up to the first value that it needs; the rest follows when calls get there.
+    goes_on: bool,
+) -> Entry | None:
+    """Compile a function for calls like this one up to the first value that it needs; None where it needs none.
 
+    The rest follows when calls get there; where compiling `goes_on`, it begins with the call at hand.  `need` is the first value where that is known.
     `sizes` says which sizes of arguments are symbols, and remembers those of this call.
 
     Raises TracedValueError where it cannot be cut there.
     """
+    if need is None and (has_transforms(passes) or has_arrays(fn, args, kwargs)):  # what functions of arrays do is known to `acquire` alone
+        need = needed_value(fn, args, kwargs, executors)
+        if need is None:
+            return None
     if has_transforms(passes):
         raise need.error
     compiler = SegmentCompiler(executors, passes, recompute, tries)
     graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore, on_pin)
     graph.arguments = sizes.history, sizes.dynamic
-    why = graph.begin(args, kwargs)
+    why = graph.begin(args, kwargs, goes_on=goes_on)
+    need = need or graph.need or needed_value(fn, args, kwargs, executors)
+    if need is None:
+        graph.forget_begun()
+        return None
     sizes.history.seen |= graph.seen
-    if graph.arguments is not None:  # later changes concern other graphs
-        graph.arguments = replace(sizes.history, seen={}, moving=set(sizes.history.moving), pinned=dict(sizes.history.pinned)), sizes.dynamic
+    graph.own_sizes()
     if why is not None and need.handled:
         raise EagerCall(f"{need.error}\n  it cannot be cut there: {why}")
     if why is not None:

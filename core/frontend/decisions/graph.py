@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dovetail import options
 from dovetail.executors.trials.judge import GradientDisagreement
@@ -23,7 +23,10 @@ from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.frontend.recording.raising import ERRORS
 from dovetail.trace import Proxy, Trace
 
-Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args and kwargs; see `Graph._explored` for the result
+if TYPE_CHECKING:
+    from dovetail.frontend.decisions.requests import Need
+
+Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args, kwargs and whether it goes on behind the root; see `explore`
 Report = Callable[[str], Any]
 Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
 
@@ -163,6 +166,29 @@ class Edge:
         self.fits = eval(f"lambda values: {' and '.join(self.conditions.values())}") if self.conditions else None
 
 
+@dataclass(eq=False)
+class Walk:
+    """A call on its way through a graph.
+
+    Attributes:
+        args, kwargs: its arguments.
+        inputs: its tensors: slot -> tensor.
+        following: what comes next: (None, decision, outcome, values) is to be explored, (edge, objects, decision, outcome, values) is a known edge,
+            and (edge, values, objects) is the end.
+        before: the states of generators at the start, of those that are drawn from.
+        retired: why segments that it has run are to be compiled again.
+        reason: why it cannot go on; None where it can.
+    """
+
+    args: tuple
+    kwargs: dict[str, Any]
+    inputs: dict[int, Any]
+    following: tuple
+    before: States
+    retired: Sequence[str] = ()
+    reason: GoEager | None = None
+
+
 class Graph:
     """The compiled form of one function for one set of root guards.
 
@@ -205,20 +231,54 @@ class Graph:
         self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values
         self.driver: Drive | None = None  # all of it as one function; None while calls explore
         self.driver_root: Edge | None = None  # where that begins
+        self.need: Need | None = None  # the first value that was needed, or the error that is handled; None where none was
+        self.begun: Walk | None = None  # the call that compiling has begun with; it goes on from there
         self.clear()
 
-    def begin(self, args: tuple, kwargs: dict) -> str | None:
-        """Compile the way to the first decision; return why that cannot be done, None where it is."""
-        for _ in range(_RESTARTS):
-            try:
-                self.explore(self, self.origin, None, (), Inputs(), args, kwargs)
-            except Restart:
-                self.report_pins()
-                continue
-            except GoEager as reason:
-                return str(reason) or repr(reason.raised)
+    def begin(self, args: tuple, kwargs: dict, *, goes_on: bool = False) -> str | None:
+        """Compile the way to the first decision; return why that cannot be done, None where it is.
+
+        `goes_on`: run the call at hand and compile what follows, without what it writes at its end; `call` goes on from there.
+        """
+        retire, retired = self.compiler.retire, list[str]()
+        self.compiler.retire = retired.append  # what is compiled is not at its place yet
+        try:
+            for _ in range(_RESTARTS):
+                walk = Walk(args, kwargs, Inputs(), (), self.generators.everything() if goes_on else {}, retired)
+                self.generators.first.clear()
+                try:
+                    walk.following = self.explore(self, self.origin, None, (), walk.inputs, args, kwargs, goes_on)
+                except GoEager as reason:
+                    walk.before |= self.generators.first | walk.before
+                    if type(reason) is Restart:
+                        self.generators.restore(walk.before)
+                        self.report_pins()
+                        continue
+                    if not self.origin.edges:
+                        return str(reason) or repr(reason.raised)
+                    walk.reason = reason
+                walk.before |= self.generators.first | walk.before
+                self.begun = walk if walk.following or walk.reason else None
+                return None
+        finally:
+            self.compiler.retire = retire
+        return self.begin(args, kwargs) if goes_on else "what is known of its values changes whenever it is traced"
+
+    def take_begun(self, args: tuple, kwargs: dict) -> Walk | None:
+        """Return the call with these arguments if compiling has begun with it."""
+        begun = self.begun
+        if begun is None or begun.args is not args or begun.kwargs is not kwargs:
             return None
-        return "what is known of its values changes whenever it is traced"
+        self.begun = None
+        for reason in begun.retired:
+            self.compiler.retire(reason)
+        return begun
+
+    def forget_begun(self) -> None:
+        """Give up the call that compiling has begun with, as if nothing had run."""
+        if self.begun is not None:
+            self.generators.restore(self.begun.before)
+            self.begun = None
 
     def start_over(self, *, reuses: bool = False) -> Restart:
         """Forget all decisions, since they have to be compiled in another way; return what lets the call at hand start again.
@@ -287,17 +347,21 @@ class Graph:
 
     def call(self, args: tuple, kwargs: dict, restarts: int = 0) -> Any:
         """Return the result of a call, or a Miss where a guard of the root fails; `restarts` counts how often it has started again."""
-        root = self._begun(args, kwargs)
-        if root is None:
-            return self._eager(args, kwargs, None)
-        checked = root.check(args, kwargs)
-        if type(checked) is Miss:
-            return checked
-        if self.eager is not None:
-            return self.fn(*args, **kwargs)
-        before = self.generators.state() if self.generators.any else {}
+        begun = self.take_begun(args, kwargs)
+        if begun is None:
+            root = self._begun(args, kwargs)
+            if root is None:
+                return self._eager(args, kwargs, None)
+            begun = self.take_begun(args, kwargs)
+        if begun is None:
+            checked = root.check(args, kwargs)
+            if type(checked) is Miss:
+                return checked
+            if self.eager is not None:
+                return self.fn(*args, **kwargs)
+        before = begun.before if begun is not None else self.generators.state() if self.generators.any else {}
         try:
-            return self.walk(root, checked, before, args, kwargs)
+            return self.finished(begun or self.started(root, checked, before, args, kwargs))
         except GoEager as reason:
             self.generators.restore(before)
             self.report_pins()
@@ -317,10 +381,16 @@ class Graph:
         origin = self.origin  # which another thread may replace at any time
         if not origin.edges:
             with self.lock:
-                if not self.origin.edges and self.begin(args, kwargs) is not None:
+                if not self.origin.edges and self.begin(args, kwargs, goes_on=self.eager is None) is not None:
                     return None
                 origin = self.origin
         return origin.edges[None][0]
+
+    def own_sizes(self) -> None:
+        """Part from the sizes of other graphs: what comes behind the first decision concerns this graph alone."""
+        if self.arguments is not None:
+            history, dynamic = self.arguments
+            self.arguments = replace(history, seen={}, moving=set(history.moving), pinned=dict(history.pinned)), dynamic
 
     def report_pins(self) -> None:
         """Report the sizes that were needed as plain ints."""
@@ -344,8 +414,8 @@ class Graph:
             )
         return result
 
-    def walk(self, root: Edge, checked: tuple[tuple, tuple], before: States, args: tuple, kwargs: dict) -> Any:
-        """Run from segment to segment; raises GoEager where the call cannot go on.
+    def started(self, root: Edge, checked: tuple[tuple, tuple], before: States, args: tuple, kwargs: dict) -> Walk:
+        """Run from segment to segment as far as they are compiled; raises GoEager where the call cannot go on.
 
         Args:
             root: where it begins.
@@ -355,17 +425,28 @@ class Graph:
         inputs = Inputs(zip(root.slots, checked[0]))
         driver = self._driver_of(root)
         following = (driver or self._stepped)(root, checked[0][len(root.slots) :], inputs, checked[1], args, kwargs)
-        while len(following) == 4:
+        return Walk(args, kwargs, inputs, following, before)
+
+    def finished(self, walk: Walk) -> Any:
+        """Run a call to its end, and return the result; raises GoEager where it cannot go on."""
+        reason, walk.reason = walk.reason, None
+        if reason is not None:
+            try:
+                raise reason
+            finally:
+                del reason  # its traceback has this frame
+        following, before, inputs, arguments = walk.following, walk.before, walk.inputs, (walk.args, walk.kwargs)
+        while len(following) != 3:
+            if len(following) == 5:
+                edge, objects, _, _, values = following
+                following = self._stepped(edge, values, inputs, objects, *arguments)
+                continue
             before |= self.generators.everything() | before
             _, target, outcome, values = following
             try:
-                following = self._explored(target, outcome, values, inputs, args, kwargs)
+                following = self._explored(target, outcome, values, inputs, *arguments)
             finally:
                 before |= self.generators.first | before
-            if len(following) == 1:
-                return following[0]
-            edge, objects, _, _, values = following
-            following = self._stepped(edge, values, inputs, objects, args, kwargs)
         edge, values, objects = following
         if edge.eager is not None:
             edge.count += 1
@@ -455,7 +536,7 @@ class Graph:
         return None
 
     def _explored(self, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple:
-        """Compile what follows; return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""
+        """Compile what follows, and run it; return what comes next, as a `Walk` has it."""
         with self.lock:
             self.generators.first.clear()
             if not any([each is decision for each in self.decisions]):  # another thread has forgotten it

@@ -18,9 +18,9 @@ from dovetail.frontend.decisions.counters import CountedRange
 from dovetail.frontend.decisions.counting import CountingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.ends import End, sizes_read
-from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf
+from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, describe
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
-from dovetail.frontend.decisions.requests import Request, Requester
+from dovetail.frontend.decisions.requests import Need, Request, Requester
 from dovetail.frontend.decisions.segments import GuardKey, Segment, follow_gradients, foreign, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, source_key
 from dovetail.frontend.guards.guard import Guard, Miss
@@ -41,6 +41,7 @@ from dovetail.trace import Proxy, TensorProxy, Trace, recording, requires_grad, 
 from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
 from dovetail.trace.passes.grad import constants_in
+from dovetail.trace.proxies import no_value
 
 
 class Joined(Abandon):
@@ -48,9 +49,10 @@ class Joined(Abandon):
 
 
 class Session(CountingRequester):
-    """The exploration of one outcome of a decision; of the origin, the way to the first decision.
+    """The exploration of one outcome of a decision; of the origin, the way to the first decision, and what follows it where it `goes_on`.
 
     Attributes:
+        at_root: whether there is no decision before what is interpreted.
         values: the real values that arrive at the decision in question, and those that came with its outcome.
         here: which values of the pure program stand where among `values`.
         inputs: the real tensors of this call: slot -> tensor.
@@ -61,13 +63,15 @@ class Session(CountingRequester):
 
     restarts = True
 
-    def __init__(self, graph: Graph, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict):
+    def __init__(
+        self, graph: Graph, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict, goes_on: bool
+    ):
         super().__init__()
         self.graph, self.decision, self.outcome, self.values, self.inputs = graph, decision, outcome, values, inputs
-        self.args, self.kwargs = args, kwargs
-        self.only_root = decision is graph.origin
+        self.args, self.kwargs, self.goes_on = args, kwargs, goes_on
+        self.at_root = decision is graph.origin
         sizes = {number: values[i] for i, number in decision.sizes}
-        self.forced = [] if self.only_root else [*decision.path, (decision.widened, outcome, sizes)]
+        self.forced = [] if self.at_root else [*decision.path, (decision.widened, outcome, sizes)]
         self.path, self.here = tuple[Any, ...](), dict[Proxy, int]()
         self.constant, self.searched = set[Proxy](), 0  # values without a history, and before which line they were looked for
         self.places: dict[Proxy, int] = {}  # an input -> its slot
@@ -80,7 +84,7 @@ class Session(CountingRequester):
         return not is_handled()
 
     def run(self) -> tuple:
-        """Return the result alone, or where the walk goes on: edge, objects, decision, outcome and values."""
+        """Return what comes next, as a `Walk` has it; nothing where it ends at the first decision."""
         graph = self.graph
         self.drawn = torch.default_generator.get_state()
         self.objects: tuple = ()
@@ -96,10 +100,10 @@ class Session(CountingRequester):
         self.late = LateSizes(Relations(user_line, user_operation) if sizes is None else sizes.relations)
         try:
             with without_collector(), recording(self.trace), self.recorder.settings.restored():
-                leaf = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
+                edge = self.finish(*capture(graph.fn, self.args, self.kwargs, self.recorder))
         except Joined:
-            if self.only_root:
-                return (None,)
+            if self.at_root:
+                return ()
             following = graph.follow(self.decision, self.outcome, self.values, self.inputs, self.args, self.kwargs)
             return (*following, self.decision, self.outcome, self.values)
         except GoEager as reason:
@@ -125,11 +129,11 @@ class Session(CountingRequester):
             environment.session = None
             environment.forget()
         graph.came_to_end()
-        return (leaf.finish(self.inputs, self.values, self.objects),)
+        return edge, self.values, self.objects
 
     def give_up(self, reason: GoEager) -> GoEager:
         """Let all calls that come here run eagerly, where the reason lasts; return that."""
-        if reason.lasting and not self.only_root and not self.decision.edges.get(self.outcome):
+        if reason.lasting and not self.at_root and not self.decision.edges.get(self.outcome):
             self.graph.connect(self.decision, self.outcome, Edge(eager=str(reason) or f"it raised {type(reason.raised).__name__}"))
         return reason
 
@@ -148,11 +152,14 @@ class Session(CountingRequester):
 
     def start_again_after(self, error: TracedValueError) -> None:
         self.graph.handles_errors = True
+        self.graph.need = self.graph.need or Need(user_line(), error, handled=True)
 
     # decisions
 
     def decide(self, request: Request) -> tuple[Any, dict[Proxy, int]]:
         self.cuts += 1
+        if self.graph.need is None and request.reads:
+            self.graph.need = Need(user_line(), no_value(request.reads[0]))
         self.check_restartable()
         self.environment.tracker.keep_apart()
         self.read_arguments()
@@ -178,7 +185,7 @@ class Session(CountingRequester):
             return self.replayed(request, state, where), self.here
         decision, edge = self.next_decision(request, reads, state, where, widened)
         self.connect(edge)
-        if self.only_root:
+        if self.at_root and (edge.eager is not None or not self.goes_on):
             raise Joined
         self.late.arrive(names)
         self.advance(edge)
@@ -187,6 +194,11 @@ class Session(CountingRequester):
         self.drawn = torch.default_generator.get_state()
         self.decision, self.outcome, self.values = decision, outcome, self.values + more
         self.here, self.path = self.arriving, (*self.path, (widened, outcome, {}))
+        if self.at_root:
+            self.at_root = False
+            self.graph.own_sizes()
+            self.late.relations.reopen()
+            self.graph.on_explore(f"{decision.what} at {where} was {describe(outcome)} for the first time")
         if outcome in decision.edges and self.graph.follow(decision, outcome, self.values, dict(self.inputs), self.args, self.kwargs) is not None:
             raise Joined
         self.graph.check_limits(decision, outcome, exploring=True)
@@ -317,10 +329,10 @@ class Session(CountingRequester):
         """Compile the lines since the last decision; None where `target` needs what does not hold in this call."""
         self.check_sizes()
         source, lines = self.decision, list(self.functionalizer.new.lines)
-        if (why := self.graph.generators.note(lines)) is not None and not (self.only_root and self.graph.generators.communicate(lines)):
+        if (why := self.graph.generators.note(lines)) is not None and not (self.at_root and self.graph.generators.communicate(lines)):
             raise GoEager(f"{why}, which a call that starts again would repeat")
         edge = Edge(target=target, eager=why)
-        if self.only_root:
+        if self.at_root:
             self.here = self.late.start()
             self.graph.first_sizes = sizes_read(self.here, self.places)
         elif not self.check(edge, source, target, sources):
@@ -347,9 +359,9 @@ class Session(CountingRequester):
             if lines and why is None:
                 edge.segment = self.program(edge.trace)
             self.check_sizes()
-            if self.only_root and not self.check(edge, source, target, sources):
+            if self.at_root and not self.check(edge, source, target, sources):
                 return None
-            edge.conditions = {} if self.only_root else self.late.conditions(self.here)
+            edge.conditions = {} if self.at_root else self.late.conditions(self.here)
         edge.connect()
         return edge
 
@@ -372,17 +384,17 @@ class Session(CountingRequester):
             guards, inputs = target.guards | guards, target.inputs | inputs
         more = [guard for key, guard in guards.items() if key not in source.guards]
         tensors = {slot: at for slot, at in inputs.items() if slot not in source.inputs}
-        if not (more or tensors or sources or self.only_root):
+        if not (more or tensors or sources or self.at_root):
             return True
-        numbers, sizes = (self.here, self.arguments) if self.only_root else ((), None)
+        numbers, sizes = (self.here, self.arguments) if self.at_root else ((), None)
         trace = Trace(inputs=[*[p for _, p in tensors.values()], *numbers], names=self.trace.names)
         more = [guard for guard in source.guards.values() if guard.source.kind == "arg"] + more  # so that an executor may check all in its own code
         changing = {id(write.owner) for write in self.environment.tracker.effects.log}
-        distinct = self.recorder.autograd.changed() if self.only_root else ()
+        distinct = self.recorder.autograd.changed() if self.at_root else ()
         known = target.inputs.values() if isinstance(target, Decision) else ()
         readable = [*foreign(known, self.recorder.sources, self.trace.names), *tensors.values()]  # the latter where one is both
         edge.prologue = prologue(more, readable, sources, trace, run=_inputs, changing=changing, distinct=distinct, sizes=sizes)
-        if not self.only_root:  # the modes around the call are those that the root has checked
+        if not self.at_root:  # the modes around the call are those that the root has checked
             edge.prologue.lines = [line for line in edge.prologue.lines if line.symbol is not prims.check_modes]
         edge.check, edge.slots = self.graph.compiler.prologue(edge.prologue), list(tensors)
         with self.native():
@@ -391,6 +403,8 @@ class Session(CountingRequester):
             self.missed = checked.reason
             return False
         self.inputs.update(zip(edge.slots, checked[0]))
+        if self.at_root:
+            self.values = checked[0][len(edge.slots) :]
         self.objects = checked[1]
         return True
 
@@ -442,8 +456,8 @@ class Session(CountingRequester):
 
     # the end
 
-    def finish(self, tracker: Tracker, captured: Captured) -> Leaf:
-        """Compile the end of the path, and run it but for what it writes."""
+    def finish(self, tracker: Tracker, captured: Captured) -> Edge:
+        """Compile the end of the path, and run it but for what it writes; return the edge that leads there."""
         self.check_restartable()
         if self.forced:
             raise GoEager("the function does not do the same twice")
@@ -465,7 +479,7 @@ class Session(CountingRequester):
         edge = self.edge(leaf, [*pure.outputs, *numbers], [*captured.sources, *buffers])
         if edge is None:
             raise GoEager(f"the guards of this call do not hold at its end: {self.missed}")
-        if self.only_root:  # no value was needed after all
+        if self.at_root:  # no value was needed after all
             self.connect(edge)
             raise Joined
         self.advance(edge)
@@ -474,7 +488,7 @@ class Session(CountingRequester):
         self.connect(edge)
         if key is not None:
             self.graph.leaves[key] = leaf
-        return leaf
+        return edge
 
     def leaf_key(self, epilogue: Trace, captured: Captured, written: Collection[int]) -> Any:
         """Return a key that is equal for ends that do the same; None where an end does more than return tensors."""
@@ -531,6 +545,8 @@ OWN = frozenset(
 )
 
 
-def explore(graph: Graph, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict) -> tuple:
+def explore(
+    graph: Graph, decision: Decision, outcome: Any, values: tuple, inputs: dict[int, Any], args: tuple, kwargs: dict, goes_on: bool = True
+) -> tuple:
     """Compile what follows an outcome, and run it for this call; return what `Session.run` does."""
-    return Session(graph, decision, outcome, values, inputs, args, kwargs).run()
+    return Session(graph, decision, outcome, values, inputs, args, kwargs, goes_on).run()

@@ -399,6 +399,10 @@ class Relations:
         """Refuse further assumptions: the guards of the program are generated."""
         self.closed = True
 
+    def reopen(self) -> None:
+        """Allow assumptions again, for which the program that follows has guards of its own."""
+        self.closed = False
+
     def facts(self) -> Facts:
         """Return what is known now."""
         forms = {key: replace(form, excluded=set(form.excluded), places=list(form.places)) for key, form in self.forms.items()}
