@@ -15,7 +15,8 @@ from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.ir.module import Builder, Module
 from dovetail_llvm_exec.ir.target import Target
 from dovetail_llvm_exec.ir.values import Value
-from dovetail_llvm_exec.loops.crowd import Crowd
+from dovetail_llvm_exec.loops.crowd import CLOCK, Crowd
+from dovetail_llvm_exec.loops.sharing import share_of
 
 FIELDS = ("limit", "counters", "nests")  # cycles that a call with threads may take, 0 for kernels without; two counters of `Crowd`
 ROW = ("function", "units", "numbers", "threads")
@@ -73,16 +74,17 @@ def written(target: Target, parallel: bool) -> str:
     module = Module(target)
     b = module.function(NAME, "void", [("args", "ptr"), ("threads", "i32"), ("table", "ptr")])
     args, threads, table = b.params
-    crowd = Crowd(b, table=table) if parallel and target.clock else None
-    several = b.compare("ne", b.load("i64", table, align=8), 0)
+    limit, start = b.load("i64", table, align=8), b.constant(0, "i64")
+    crowd = Crowd(b, limit, b.address(table, "i64", FIELDS.index("counters"))) if parallel and target.clock else None
+    several = b.compare("ne", limit, 0)
     if crowd is not None:
-        threads, crowd.start = b.branch(several, lambda: [crowd.enter(threads), crowd.start], [threads, b.constant(0, "i64")])
+        threads, start = b.branch(several, lambda: [crowd.enter(threads), b.call(CLOCK, "i64")], [threads, start])
     rows = b.address(table, "i64", len(FIELDS))
     with b.loop(0, b.load("i64", b.address(table, "i64", FIELDS.index("nests")), align=8)) as loop:
         row = b.address(rows, "i64", b.mul(loop.index, len(ROW)))
         _call(module, b, args, threads, row, parallel)
     if crowd is not None:
-        b.branch(several, lambda: crowd.leave(threads) or (), ())
+        b.branch(several, lambda: crowd.leave(threads, start) or (), ())
     b.ret()
     if parallel:
         _share(module)
@@ -118,7 +120,6 @@ def _share(module: Module) -> None:
     b = module.function(SHARE, "void", [("job", "ptr")], linkage="internal ")
     args, row = (b.load("ptr", b.address(b.params[0], "ptr", i), align=8) for i in range(2))
     function, units, numbers = (b.load(type, b.address(row, "i64", i), align=8) for i, type in enumerate(("ptr", "i64", "ptr")))
-    here, all = (b.cast("sext", b.call(name, "i32"), "i64") for name in ("omp_get_thread_num", "omp_get_num_threads"))
-    low, high = b.udiv(b.mul(here, units), all), b.udiv(b.mul(b.add(here, 1), units), all)
+    low, high = share_of(b, units)
     b.line(f"call void {function.name}({args}, {low}, {high}, {numbers})")
     b.ret()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ from dovetail_llvm_exec.call.inplace import chosen, writing
 from dovetail_llvm_exec.call.launch import RELEASED, SCALAR_TYPES, Bound, Output, Payload, function
 from dovetail_llvm_exec.call.shapes import Place, places_of, write_shapes
 from dovetail_llvm_exec.ir import jit
+from dovetail_llvm_exec.loops import sharing
 from dovetail_llvm_exec.loops.crowd import limit_of
 from dovetail_llvm_exec.loops.program import Program, program
 from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
@@ -216,6 +218,13 @@ def _linking() -> jit.Compiler:
     return compiler
 
 
+@cache
+def _helpers(compiler: jit.Compiler) -> jit.Kernel:
+    """Return the functions that kernels of many sizes call; they live as long as the process."""
+    others = (sharing.ENTER, *([sharing.LEAVE] if compiler.target.clock else []))
+    return compiler.compile(sharing.written(compiler.target), sharing.UNITS, others=others)
+
+
 def _bound(
     graph: Graph, stored: dict[Node, Output], *, fresh: bool = True, places: tuple[Place, ...] = (), streamed: bool = False
 ) -> tuple[Program, Bound]:
@@ -227,6 +236,10 @@ def _bound(
     if places:
         dtypes = [SCALAR_TYPES[TO_TORCH[out.dtype]] for out in outputs]
         row_words = write_shapes(built.module, outputs, dtypes, built.workspace, built.costs, RELEASED)
+        if parallel:
+            helpers = _helpers(compiler)
+            for name, address in (helpers.others | {helpers.name: helpers.address}).items():
+                compiler.provide(name, address)
         kernel = compiler.compile(built.text, "run", others=("shapes",))
     else:
         kernel = _driven(compiler, built)

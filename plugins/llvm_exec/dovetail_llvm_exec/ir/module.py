@@ -41,9 +41,9 @@ class Module:
             self.globals[name] = f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{entries}], align 64"
         return Value(f"@{name}", "ptr")
 
-    def counter(self, name: str) -> Value:
-        """Return the address of a 32-bit number of the module's own, 0 at first; calls that run at once may lose a change of it."""
-        self.globals[name] = f"@{name} = internal global i32 0, align 4"
+    def counters(self, name: str, count: int) -> Value:
+        """Return the address of 32-bit numbers of the module's own, 0 at first; calls that run at once may lose a change of them."""
+        self.globals[name] = f"@{name} = internal global [{count} x i32] zeroinitializer, align 8"
         return Value(f"@{name}", "ptr")
 
     def declare(self, name: str, returns: str, params: Sequence[str], attributes: str = "") -> None:

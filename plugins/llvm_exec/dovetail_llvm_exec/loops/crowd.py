@@ -17,7 +17,6 @@ CYCLES = 3.0  # of the clock in a nanosecond, about
 SLACK = 150_000.0  # nanoseconds that a call may take beyond FACTOR times its estimate
 FACTOR = 4.0
 CLOCK = "llvm.readcyclecounter"
-ALONE, BACK = "calls_alone", "calls_back"  # how many calls are still to be alone; how many were after the last disturbance
 
 
 def limit_of(cost: float) -> int:
@@ -25,25 +24,22 @@ def limit_of(cost: float) -> int:
     return int((cost * FACTOR + SLACK) * CYCLES)
 
 
-class Crowd:
-    """Counts calls and cycles in the function that `b` writes, which takes `cost` nanoseconds with one thread, by estimate.
+def written_limit(b: Builder, cost: float | Value) -> Value:
+    """Return the same as a value of the function that `b` writes; the cost may be known when the kernel runs."""
+    if not isinstance(cost, Value):
+        return b.constant(limit_of(cost), "i64")
+    return b.cast("fptosi", b.add(b.mul(cost, FACTOR * CYCLES), SLACK * CYCLES), "i64")
 
-    `table` has the limit of cycles and both counters where the function is that of many kernels.
+
+class Crowd:
+    """Counts calls and cycles in the function that `b` writes: `limit` is how many cycles a call with threads may take.
+
+    `counters` are two 32-bit numbers: how many calls are still to be alone, and how many were after the last disturbance.
     """
 
-    def __init__(self, b: Builder, cost: float | Value = 0.0, table: Value | None = None):
-        self.b = b
-        self.start: Value | None = None
-        if table is not None:
-            self.limit: int | Value = b.load("i64", table, align=8)
-            self.alone, self.back = (b.address(table, "i32", i) for i in (2, 3))
-            return
-        if isinstance(cost, Value):
-            cycles = b.add(b.mul(cost, FACTOR * CYCLES), SLACK * CYCLES)
-            self.limit = b.cast("fptosi", cycles, "i64")
-        else:
-            self.limit = limit_of(cost)
-        self.alone, self.back = b.module.counter(ALONE), b.module.counter(BACK)
+    def __init__(self, b: Builder, limit: Value, counters: Value):
+        self.b, self.limit = b, limit
+        self.alone, self.back = (b.address(counters, "i32", i) for i in range(2))
 
     def enter(self, threads: Value) -> Value:
         """Return how many threads this call uses."""
@@ -51,15 +47,14 @@ class Crowd:
         left = b.load("i32", self.alone)
         crowded = b.compare("gt", left, 0)
         b.store(b.select(crowded, b.sub(left, 1), left), self.alone)
-        self.start = b.call(CLOCK, "i64")
         return b.select(crowded, b.constant(1, "i32"), threads)
 
-    def leave(self, threads: Value) -> None:
-        """Note how long the call took, if it used several threads."""
+    def leave(self, threads: Value, start: Value) -> None:
+        """Note how long the call took since the clock read `start`, if it used several threads."""
         b = self.b
 
         def note() -> Sequence[Value]:
-            slow = b.compare("gt", b.sub(b.call(CLOCK, "i64"), self.start), self.limit)
+            slow = b.compare("gt", b.sub(b.call(CLOCK, "i64"), start), self.limit)
             back = b.load("i32", self.back)
             twice = b.call("llvm.smax.i32", "i32", b.add(back, back), b.constant(LEAST, "i32"))
             longer = b.call("llvm.smin.i32", "i32", twice, b.constant(MOST, "i32"))

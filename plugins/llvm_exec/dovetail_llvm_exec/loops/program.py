@@ -13,9 +13,10 @@ from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.ir.lift import LiftedFunction, lifted
 from dovetail_llvm_exec.ir.module import Builder, Module
 from dovetail_llvm_exec.ir.values import Value
-from dovetail_llvm_exec.loops.crowd import Crowd
+from dovetail_llvm_exec.loops.crowd import CLOCK, written_limit
 from dovetail_llvm_exec.loops.elements import Elements
 from dovetail_llvm_exec.loops.rows import Rows
+from dovetail_llvm_exec.loops.sharing import ENTER, LEAVE, MOST_THREADS, UNITS
 from dovetail_llvm_exec.loops.stage import Cost, Phase, Workspace
 from dovetail_llvm_exec.loops.verifier import verify_phases, verify_plan
 from dovetail_llvm_exec.loops.wide import Wide
@@ -102,12 +103,14 @@ def written(module: Module, group: Group, workspace: Workspace, inputs: int) -> 
 def _write_run(module: Module, phases: Sequence[Phase], parallel: bool, several: bool) -> None:
     """Write the function that calls those of the loop nests."""
     b = module.function("run", "void", [("args", "ptr"), ("threads", "i32")])
-    crowd = Crowd(b, total_cost(b, [p.cost for p in phases])) if several and module.target.clock else None
-    threads = b.params[1] if crowd is None else crowd.enter(b.params[1])
+    threads, counts = b.params[1], several and module.target.clock
+    if counts:
+        limit, counters = written_limit(b, total_cost(b, [p.cost for p in phases])), module.counters("counters", 2)
+        threads, start = b.call(ENTER, "i32", counters, threads), b.call(CLOCK, "i64")
     for phase in phases:
-        _call(module, b, phase, parallel, threads)
-    if crowd is not None:
-        crowd.leave(threads)
+        _call(b, phase, parallel, threads)
+    if counts:
+        b.call(LEAVE, "void", counters, threads, start, limit)
     b.ret()
 
 
@@ -116,43 +119,21 @@ def _pays(phase: Phase) -> bool:
     return type(phase.units) is Size or type(phase.cost.elements) is Size or (phase.units > 1 and phase.cost.now >= GRAIN)
 
 
-def _call(module: Module, b: Builder, phase: Phase, parallel: bool, threads: Value) -> None:
-    """Write the calls of the phases, one after the other; each is done by one thread where a second does not pay."""
-    args, sized = b.params[0], type(phase.units) is Size or type(phase.cost.elements) is Size
-
-    def alone() -> Sequence[Any]:
-        b.call(phase.name, "void", args, b.constant(0, "i64"), b.constant(phase.units, "i64"))
-        return ()
-
-    def together() -> Sequence[Any]:
-        several = b.call("llvm.smin.i32", "i32", threads, _most_threads(b, phase))
-        b.line(f"call void @GOMP_parallel(ptr @{_slice(module, phase)}, {args}, {several}, i32 0)")
-        return ()
-
+def _call(b: Builder, phase: Phase, parallel: bool, threads: Value) -> None:
+    """Write the call of a phase: by one thread where a second does not pay."""
+    args, units = b.params[0], b.constant(phase.units, "i64")
     if not parallel or not _pays(phase):
-        alone()
+        b.call(phase.name, "void", args, b.constant(0, "i64"), units)
         return
-    module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
-    pays = b.compare("gt", threads, 1)
-    if sized:
-        enough = b.compare("ge", b.constant(phase.cost.elements, "i64"), int(GRAIN / max(phase.cost.each, 1e-6)) + 1)
-        pays = b.and_(pays, b.and_(enough, b.compare("gt", b.constant(phase.units, "i64"), 1)))
-    b.branch(pays, together, alone)
+    each, elements = max(phase.cost.each, 1e-6), b.constant(phase.cost.elements, "i64")
+    sized = type(phase.units) is Size or type(phase.cost.elements) is Size
+    enough, grain = (b.constant(n, "i64") for n in (int(GRAIN / each) + 1 if sized else 0, max(int(GRAIN / 2 / each), 1)))
+    b.call(UNITS, "void", args, Value(f"@{phase.name}", "ptr"), units, threads, elements, enough, grain)
 
 
 def most_threads(phase: Phase) -> int:
     """Return how many threads a phase of known size may be shared by."""
-    return int(min(phase.units, max(phase.cost.now / GRAIN * 2, 2), 1 << 16))
-
-
-def _most_threads(b: Builder, phase: Phase) -> Value:
-    """Return how many threads a phase may be shared by."""
-    units, (each, elements) = phase.units, phase.cost
-    if type(units) is int and type(elements) is int:
-        return b.constant(most_threads(phase), "i32")
-    grains = b.udiv(b.constant(elements, "i64"), max(int(GRAIN / 2 / max(each, 1e-6)), 1))
-    most = b.call("llvm.smin.i64", "i64", b.constant(units, "i64"), b.call("llvm.smax.i64", "i64", grains, b.constant(2, "i64")))
-    return b.cast("trunc", b.call("llvm.smin.i64", "i64", most, b.constant(1 << 16, "i64")), "i32")
+    return int(min(phase.units, max(phase.cost.now / GRAIN * 2, 2), MOST_THREADS))
 
 
 def total_cost(b: Builder, costs: Sequence[Cost]) -> float | Value:
@@ -164,14 +145,3 @@ def total_cost(b: Builder, costs: Sequence[Cost]) -> float | Value:
         if type(elements) is Size:
             total = b.add(total, b.mul(b.cast("sitofp", b.constant(elements, "i64"), "double"), each))
     return total
-
-
-def _slice(module: Module, phase: Phase) -> str:
-    """Return the function of one thread: its share of the units."""
-    b = module.function(f"{phase.name}_slice", "void", [("args", "ptr")], linkage="internal ")
-    here, all = (b.cast("sext", b.call(name, "i32"), "i64") for name in ("omp_get_thread_num", "omp_get_num_threads"))
-    low = b.udiv(b.mul(here, phase.units), all)
-    high = b.udiv(b.mul(b.add(here, 1), phase.units), all)
-    b.call(phase.name, "void", b.params[0], low, high)
-    b.ret()
-    return b.name
