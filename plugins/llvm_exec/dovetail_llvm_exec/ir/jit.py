@@ -152,8 +152,8 @@ class Compiler:
         if level >= SHOWS_ASSEMBLY:
             print(f"# {name}, for {self.target.cpu}\n{self.assembly(text)}", file=sys.stderr)
 
-    def _path(self, key: str) -> Path | None:
-        return None if self.folder is None else self.folder / key[:2] / (key + SUFFIX)
+    def _path(self, key: str) -> str | None:
+        return None if self.folder is None else f"{self.folder}/{key[:2]}/{key}{SUFFIX}"
 
     def _read(self, key: str) -> bytes | None:
         """Return the object from disk; None where there is none, or it is damaged or another key's."""
@@ -161,7 +161,8 @@ class Compiler:
         if path is None:
             return None
         try:
-            content = path.read_bytes()
+            with open(path, "rb") as file:
+                content = file.read()
         except OSError:
             return None
         start = len(HEADER) + 32
@@ -177,9 +178,11 @@ class Compiler:
         path = self._path(key)
         if path is None:
             return
+        folder = os.path.dirname(path)
         with contextlib.suppress(OSError):
-            os.makedirs(path.parent, exist_ok=True)
-            temporary = path.parent / f".{key}.{os.getpid()}.{next(self._numbers)}{SUFFIX}"
+            if not os.path.isdir(folder):
+                os.makedirs(folder, exist_ok=True)
+            temporary = f"{folder}/.{key}.{os.getpid()}.{next(self._numbers)}{SUFFIX}"
             try:
                 with open(temporary, "xb") as file:
                     file.write(HEADER + _seal(key, object_code) + object_code)
@@ -188,7 +191,7 @@ class Compiler:
                 os.unlink(temporary)
                 raise
             if key.endswith(TIDYING):
-                for old in sorted(path.parent.glob("*" + SUFFIX), key=os.path.getmtime)[:-KEPT]:
+                for old in sorted(Path(folder).glob("*" + SUFFIX), key=os.path.getmtime)[:-KEPT]:
                     old.unlink(missing_ok=True)
 
 
