@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -74,7 +75,12 @@ class TrialCall:
 
     def __init__(self, trial: Trial, prologue: Trace, run: Run):
         self.trial, self.prologue, self.run = trial, prologue, run
-        self.calls: dict[bool, Call] = {}
+        self.calls: dict[bool, Call] = {}  # with and without guards
+
+    def follow(self, call: FunctionType) -> None:
+        """Run the guards by the code of `call`, which does so for the program alone."""
+        scope = call.__globals__ | {self.prologue.lines[-1].args[0].name: self.run}
+        self.calls[True] = FunctionType(call.__code__, scope, call.__name__)
 
     @property
     def left(self) -> int:
@@ -152,6 +158,8 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
     call = fast_call_for(slow, prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
     if call is slow:
         call = GENERATE(prologue)
+        if trial_call is not None:
+            trial_call.follow(call)
     refusals = programs.trained.rules.refusals if programs.trained is not None else []
     groups = (tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue))
     return Entry(call, executors.key, *groups, trials, refusals, trial_call, acquired.trace.relations is not None)

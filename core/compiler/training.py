@@ -26,12 +26,19 @@ class Training:
     trials: list[Trial]
 
 
-def counted(run: Callable[..., Sequence[Any]], trial: Trial) -> Callable[..., Sequence[Any]]:
-    """Return a backward that counts its calls, and runs those that are trials beside the reference."""
+def counted(program: Trace, trial: Trial) -> Callable[..., Sequence[Any]]:
+    """Return a backward that counts its calls, and runs those that are trials beside the reference: the first ones, which need no code of its own."""
+    run: Callable[..., Sequence[Any]] | None = None
 
     def backward(*inputs: Any) -> Sequence[Any]:
+        nonlocal run
         count = trial.count = trial.count + 1
-        return run(*inputs) if count < trial.due else trial.run(*inputs)
+        if count >= trial.due:
+            return trial.run(*inputs)
+        if run is None:
+            with trial.account.settled(), without_collector():
+                run = GENERATE(program)
+        return run(*inputs)
 
     return backward
 
@@ -46,11 +53,11 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     split_off = trained.backward[0]
 
     def generate_backward(steps: list[Trace]) -> Callable[..., Sequence[Any]]:
-        run, trial = GENERATE(steps[-1]), trial_of(steps, executors, account)
+        trial = trial_of(steps, executors, account)
         if trial is None:
-            return run
+            return GENERATE(steps[-1])
         trials.append(trial)
-        return counted(run, trial)
+        return counted(steps[-1], trial)
 
     def backward_without(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         with compilation.settled(), without_collector():

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Generic, TypeVar
 
 from dovetail.prims import recorder
 
+T = TypeVar("T")
+
+
+class CodeMap(Generic[T]):
+    """Values by code object, found by its place and identity: the hash of a code object, which a dict would take each time, reads all of it."""
+
+    def __init__(self, values: Iterable[tuple[CodeType, T]] = ()):
+        self.by_place: dict[tuple[str, int], list[tuple[CodeType, T]]] = {}
+        for code, value in values:
+            self[code] = value
+
+    def __setitem__(self, code: CodeType, value: T) -> None:
+        self.by_place.setdefault((code.co_filename, code.co_firstlineno), []).append((code, value))
+
+    def get(self, code: CodeType) -> T | None:
+        """Return the value of a code object; None where it has none."""
+        for each, value in self.by_place.get((code.co_filename, code.co_firstlineno), ()):
+            if each is code:
+                return value
+        return None
+
+    def __contains__(self, code: CodeType) -> bool:
+        return self.get(code) is not None
+
+
 OURS = f"{Path(__file__).parents[1]}{os.sep}"  # what the files of this package begin with, and of no package whose name is longer
-INTERPRETERS: dict[CodeType, Callable[[FrameType], tuple[str, int]]] = {}  # the registry: code that runs other code -> file and line of that
+INTERPRETERS = CodeMap[Callable[[FrameType], tuple[str, int]]]()  # the registry: code that runs other code -> file and line of that
 
 
 @cache

@@ -30,6 +30,7 @@ from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.torch import LANGUAGE
 from dovetail.trace import TensorProxy
+from dovetail.trace.source_location import CodeMap
 
 _HANDLERS = (
     *("CALL", "CALL_KW", "CALL_FUNCTION_EX", "TO_BOOL", "UNARY_NOT", "UNARY_NEGATIVE"),
@@ -80,4 +81,4 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(LANGUAGE["tolist"], TensorProxy.__bool__, *[TABLE[kind] for kind in (bool, int, float, complex) if kind in TABLE]),
     *[handler for opcodes in OPCODES.values() for name in _HANDLERS if (handler := getattr(opcodes, name, None))],
 )
-HARMLESS: frozenset[CodeType] = frozenset([f if isinstance(f, CodeType) else f.__code__ for f in _FUNCTIONS])
+HARMLESS = CodeMap([(f if isinstance(f, CodeType) else f.__code__, True) for f in _FUNCTIONS])

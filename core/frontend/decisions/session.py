@@ -42,6 +42,7 @@ from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
 from dovetail.trace.passes.grad import constants_in
 from dovetail.trace.proxies import no_value
+from dovetail.trace.source_location import CodeMap
 
 
 class Joined(Abandon):
@@ -539,10 +540,8 @@ def _inputs(*inputs: Any, objects: tuple = ()) -> tuple[tuple, tuple]:
     return inputs, objects
 
 
-OWN = frozenset(
-    [function.__code__ for kind in Session.__mro__ for function in vars(kind).values() if hasattr(function, "__code__")]
-    + [Requester.is_open.fget.__code__, CountedRange.__next__.__code__]
-)
+_OWN = [function.__code__ for kind in Session.__mro__ for function in vars(kind).values() if hasattr(function, "__code__")]
+OWN = CodeMap([(code, True) for code in (*_OWN, Requester.is_open.fget.__code__, CountedRange.__next__.__code__)])
 
 
 def explore(

@@ -11,7 +11,6 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -33,6 +32,7 @@ from dovetail.prims import Symbol
 from dovetail.prims.sizes import Size
 from dovetail.trace import Environment, NumberProxy, Proxy, TensorProxy, Trace, is_proxy
 from dovetail.trace.passes.functionalize import Functionalizer
+from dovetail.trace.source_location import CodeMap
 
 _ATOMS = frozenset({int, bool, str, bytes, type(None), type(...), type(NotImplemented)})
 _ITERATORS = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "enumerate", "zip", "list_reverseiterator"})
@@ -300,14 +300,15 @@ def is_looped_over() -> bool:
     return real.f_locals["frame"].decoded.names[at + 1 : at + 3] == ["GET_ITER", "FOR_ITER"]
 
 
-@cache
-def _positions(code: CodeType) -> list[tuple[int | None, ...]]:
-    return list(code.co_positions())
+_POSITIONS = CodeMap[list[tuple[int | None, ...]]]()
 
 
 def _place(real: FrameType) -> Any:
     """Return the expression that a frame evaluates; CPython's offset also depends on which instructions it has specialized so far."""
-    return _positions(real.f_code)[real.f_lasti // 2]
+    code = real.f_code
+    if (positions := _POSITIONS.get(code)) is None:
+        positions = _POSITIONS[code] = list(code.co_positions())
+    return positions[real.f_lasti // 2]
 
 
 def _parts(cls: type) -> list[tuple[str, Any]]:

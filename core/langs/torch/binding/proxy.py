@@ -6,7 +6,6 @@ import dis
 import sys
 import types
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import torch
@@ -18,8 +17,19 @@ from dovetail.trace import TensorProxy
 FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: queries that also work outside of tracing, as in a checker; see queries.py
 
 
-@cache
+_OFFSETS: dict[tuple, frozenset[int]] = {}
+
+
 def class_check_offsets(code: types.CodeType) -> frozenset[int]:
+    """Return `_class_check_offsets`, kept by what that follows from: the hash of a code object reads all of it."""
+    key = code.co_filename, code.co_firstlineno, code.co_names, code.co_linetable
+    offsets = _OFFSETS.get(key)
+    if offsets is None:
+        offsets = _OFFSETS[key] = _class_check_offsets(code)
+    return offsets
+
+
+def _class_check_offsets(code: types.CodeType) -> frozenset[int]:
     """Return the offsets at which `code` checks a class: isinstance(...), `x.__class__`, `case torch.Tensor():`.
 
     Torch's C++ code makes the same check on arguments it reads as numbers or sizes, and would then read a proxy's memory as a tensor's.  So
