@@ -318,15 +318,20 @@ def is_plain(result: Any) -> bool:
     return is_proxy(result) or (isinstance(result, torch.Tensor) and not is_wrapper(result)) or type(result) in _PLAIN
 
 
+def moves_generator(before: torch.Tensor, *, tracked: bool) -> bool:
+    """Return whether a function that is traced has moved torch's generator since its state was `before`.
+
+    Another thread may have moved it, too: where tracing sees what the function does to generators (`tracked`), the answer is no then.
+    """
+    alone = threading.active_count() == 1
+    return (alone or not tracked) and not torch.equal(before, torch.default_generator.get_state())
+
+
 @contextmanager
 def refuse_seeding(*, tracked: bool = False) -> Iterator[None]:
-    """Raise Unsupported for a function that moves torch's generator while it is traced: that would happen once, and not at each call.
-
-    Another thread may have moved it, too: where tracing sees what the function does to generators (`tracked`), nothing is refused then.
-    """
+    """Raise Unsupported for a function that moves torch's generator while it is traced: that would happen once, and not at each call."""
     before = torch.default_generator.get_state()
     yield
-    alone = threading.active_count() == 1
-    if (alone or not tracked) and not torch.equal(before, torch.default_generator.get_state()):
+    if moves_generator(before, tracked=tracked):
         torch.default_generator.set_state(before)
         raise Unsupported("the function seeds or sets torch's generator, which would happen once, while tracing; do it before the call")

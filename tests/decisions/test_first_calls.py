@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import warnings
 import weakref
 
@@ -112,3 +113,29 @@ def test_the_arguments_die_with_the_call():
     fn(x)
     del x
     assert alive() is None
+
+
+def test_another_thread_may_draw_meanwhile(monkeypatch):
+    asked, drawn = threading.Semaphore(0), threading.Semaphore(0)
+
+    def draw():
+        while asked.acquire() and not done:
+            torch.rand(1)
+            drawn.release()
+
+    def check(self):
+        asked.release()
+        drawn.acquire()
+        whole(self)
+
+    done, whole, thread = [], Session.check_restartable, threading.Thread(target=draw)
+    monkeypatch.setattr(Session, "check_restartable", check)
+    thread.start()
+    try:
+        fn, x = compiled(branch), torch.ones(3)
+        torch.testing.assert_close(fn(x), branch(x))
+        assert graph_of(fn).eager_calls == 0
+    finally:
+        done.append(True)
+        asked.release()
+        thread.join()

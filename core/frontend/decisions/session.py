@@ -23,6 +23,7 @@ from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has
 from dovetail.frontend.decisions.requests import Need, Request, Requester
 from dovetail.frontend.decisions.segments import GuardKey, Segment, follow_gradients, foreign, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, source_key
+from dovetail.frontend.environment import moves_generator
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
@@ -258,7 +259,7 @@ class Session(CountingRequester):
             raise GoEager("it has a gradient that arrives at a tensor subclass, besides")
         if tracker.calls:
             raise GoEager("it draws from a random generator of Python's or NumPy's, or reads a clock, besides")
-        if not torch.equal(self.drawn, torch.default_generator.get_state()):
+        if moves_generator(self.drawn, tracked=True):
             raise GoEager("the function moves torch's generator while it is traced")
 
     def flush(self) -> None:
