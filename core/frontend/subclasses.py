@@ -54,7 +54,7 @@ def overriding_classes(values: Iterable[Any]) -> tuple[type, ...]:
 
 def _is_overriding(x: Any) -> bool:
     kind = type(x)
-    if kind in _NOT_OVERRIDING or isinstance(x, (type, torch.Tensor)) or is_proxy(x):
+    if kind in _NOT_OVERRIDING or is_proxy(x) or isinstance(x, (type, torch.Tensor)):
         return False
     return isinstance(lookup(kind, "__torch_function__"), (classmethod, FunctionType, staticmethod))
 

@@ -101,10 +101,11 @@ def text_of(program: Trace, written: Collection[Proxy], cut_off: Collection[Prox
         return Same(line.symbol), frozen(line.args), frozen(line.kwargs), frozen(line.out), tuple(map(line_key, line.body))
 
     def frozen(tree: Any) -> Any:
-        if isinstance(tree, dict):
+        kind = type(tree)  # isinstance would also ask a proxy which class it stands for
+        if issubclass(kind, dict):
             return dict, tuple([(key, frozen(item)) for key, item in tree.items()])
-        if isinstance(tree, (list, tuple)):
-            return type(tree), tuple(map(frozen, tree))
+        if issubclass(kind, (list, tuple)):
+            return kind, tuple(map(frozen, tree))
         return leaf(tree)
 
     inputs = tuple([(leaf(p), p in written) for p in program.inputs])

@@ -27,12 +27,25 @@ class Guard(NamedTuple):
 
 
 class Miss:
-    """What a prologue returns for a call that its program does not fit: `reason` is the guard that failed, as a sentence."""
+    """What a prologue returns for a call that its program does not fit: `reason` is the guard that failed, as a sentence.
 
-    __slots__ = ("reason",)
+    Few guards ever fail: a sentence may be a function, which is called where it is read first.
+    """
 
-    def __init__(self, reason: str):
-        self.reason = reason
+    __slots__ = ("sentence",)
+
+    def __init__(self, sentence: str | Callable[[], str]):
+        self.sentence = sentence
+
+    @property
+    def reason(self) -> str:
+        """The sentence."""
+        if not isinstance(self.sentence, str):
+            self.sentence = self.sentence()
+        return self.sentence
+
+    def __reduce__(self) -> tuple:
+        return Miss, (self.reason,)
 
 
 class Lasting(Enum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -149,7 +150,7 @@ class PrologueBuilder:
         finally:
             self.lines = before
 
-    def check(self, symbol: Symbol, *args: Any, reason: str, **kwargs: Any) -> None:
+    def check(self, symbol: Symbol, *args: Any, reason: str | Callable[[], str], **kwargs: Any) -> None:
         """Record a line that checks something; `reason` is the sentence of its miss."""
         self.line(symbol, args, kwargs | {"miss": Miss(reason)}, None)
 
@@ -181,7 +182,7 @@ class PrologueBuilder:
             certain = source.kind in ("fresh", "setting") or (source.parent.kind == "arg" and source.parent.key == "args")
             lasting = self.is_table(source.parent) if source.kind == "item" else self._is_field(source)
             with self.of_state(lasting):
-                self.line(symbol, args, kwargs if certain else kwargs | {"miss": Miss(_unreadable(source))}, proxy)
+                self.line(symbol, args, kwargs if certain else kwargs | {"miss": Miss(partial(_unreadable, source))}, proxy)
             if lasting:
                 self.state_values.add(proxy)
         return proxy
@@ -227,12 +228,12 @@ class PrologueBuilder:
             self.tensor(value, guard)
             return
         if guard.kind == "integer":
-            self.check(kind.prim, value, reason=reason(guard), type=int)
+            self.check(kind.prim, value, reason=partial(reason, guard), type=int)
             self.lines += self.symbols.of_int(guard.value)
             return
         with self.of_state(value in self.state_values and self._lasts(guard)):
             arguments = {name: self.argument(x) for name, x in kind.arguments(guard.value).items()}
-            self.check(kind.prim, value, reason=reason(guard), **arguments)
+            self.check(kind.prim, value, reason=partial(reason, guard), **arguments)
 
     def argument(self, value: Any) -> Any:
         """Return an argument of a check as the line has it."""
@@ -243,7 +244,7 @@ class PrologueBuilder:
     def tensor(self, proxy: Proxy, guard: Guard) -> None:
         """Record the check of a tensor: a line of its own for each of a few; many wait for `batch_tensors`."""
         grad = " that requires grad" * proxy.spec.requires_grad
-        miss = Miss(reason(guard, f'"{proxy.spec}"{grad}'))
+        miss = Miss(partial(reason, guard, f'"{proxy.spec}"{grad}'))
         line = BoundSymbol(prims.check_tensor, (proxy,), guard.value | {"miss": miss}, None, [proxy])
         if self.symbols is not None and is_symbolic(guard.value["shape"]):
             self.check(prims.check_rank, proxy, type=guard.value["type"], rank=len(guard.value["shape"]), reason=miss.reason)

@@ -335,7 +335,7 @@ class TrackedEnvironment(TorchEnvironment):
         if type(x) is NumberProxy:
             return self.known_numbers.get(x, x)
         self.check_parted(x)
-        if isinstance(x, torch.Tensor) and not is_proxy(x):
+        if not is_proxy(x) and isinstance(x, torch.Tensor):
             if (proxy := self.constants.get(id(x))) is not None:
                 return proxy
             raise Unsupported(
