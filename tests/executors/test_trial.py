@@ -16,8 +16,8 @@ import dovetail
 from dovetail.executors.discovery.plugin_status import Plugin
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.executors.dispatching.distrust import DISTRUST
-from dovetail.executors.trials import budget, compare, judge
-from dovetail.extend import OperatorExecutor, get_grad, put_grad
+from dovetail.executors.trials import budget, compare, judge, reference
+from dovetail.extend import FusionExecutor, OperatorExecutor, get_grad, put_grad
 from dovetail.extend.advanced import region_key
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -235,6 +235,26 @@ def test_samples_of_rounding_are_drawn_until_they_explain_a_difference(factor, s
         warnings.simplefilter("ignore", dovetail.DisagreementWarning)
         fn(*make())
     assert len(drawn) == samples
+
+
+def test_what_has_to_be_explained_alone_is_computed_in_twice_the_precision(monkeypatch):
+    ran, prim = [], reference._Wide._prim
+    monkeypatch.setattr(reference._Wide, "_prim", lambda self, line: (ran.append(line.symbol.name), prim(self, line)))
+
+    class Backwards(FusionExecutor):
+        """Adds up a row from its end."""
+
+        def can_fuse(self, line):
+            return True
+
+        def fuse(self, region):
+            return lambda x: (torch.tanh(x), x.flip(0).sum(0))
+
+    fn = dovetail.jit(lambda x: (torch.tanh(x), x.sum(0)), executors=[Backwards("backwards")])
+    x = torch.randn(100_000, generator=torch.Generator().manual_seed(0))
+    fn(torch.cat([x, -x.flip(0)]))  # the sum is what rounding leaves
+    (agreed,) = message(fn).values()
+    assert agreed.startswith("agreed") and set(ran) == {"sum"}
 
 
 class Reassociating(Pointwise):

@@ -37,12 +37,17 @@ class Result(NamedTuple):
     expected: Any
     positions: torch.Tensor | None = None
 
+    @property
+    def slack(self) -> float:
+        """How many times the tolerances it may differ by."""
+        return SLACK.get(getattr(self.got, "dtype", None), 1.0)
+
 
 class LineComparison:
     """How the results of one line differ from the reference's beyond rounding.
 
-    What a line computes in twice the precision, and with other rounding, is computed where a difference has to be explained, one sample after
-    another until they explain it: a difference that some samples explain, more of them explain as well.
+    What a line computes in twice the precision, and with other rounding, is computed for the results that are beyond the tolerances, one sample
+    after another until they explain it: a difference that some samples explain, more of them explain as well.
 
     Attributes:
         ulps: the largest error of the results that agree.
@@ -52,34 +57,40 @@ class LineComparison:
         self.line, self.values, self.reference = line, values, reference
         self.ulps = 0.0
         self._samples: list[list[Any]] = []
+        self._doubtful: set[Proxy] = set()
 
     def difference(self, results: Iterable[Result]) -> str | None:
         """Return how the first result that differs does so; None where all agree."""
-        for i, name, got, expected, positions in results:
-            slack = SLACK.get(getattr(got, "dtype", None), 1.0)
-            verdict = agreement(got, expected, slack=slack)
-            if verdict.difference is None:
-                self.ulps = max(self.ulps, verdict.ulps)
-                continue
+        doubtful = [result for result in results if not self._agrees(result)]
+        self._doubtful = {self.line.writes[result.index] for result in doubtful}
+        for result in doubtful:
+            i, name, got, expected, positions = result
             exact_result = self._exact[i] if self._exact else None
             message: str | None = None
             for samples in self._growing():
                 others = [each[i] for each in samples]
-                message = differs(got, expected, exact_result, slack=slack, rounded=others, positions=positions)
+                message = differs(got, expected, exact_result, slack=result.slack, rounded=others, positions=positions)
                 if message is None:
                     break
             if message is not None:
                 return f"{name}: {message}"
         return None
 
+    def _agrees(self, result: Result) -> bool:
+        """Return whether a result is within the tolerances."""
+        verdict = agreement(result.got, result.expected, slack=result.slack)
+        if verdict.difference is None:
+            self.ulps = max(self.ulps, verdict.ulps)
+        return verdict.difference is None
+
     @cached_property
     def _exact(self) -> list[Any] | None:
-        return exact(self.line, self.values, self.reference)
+        return exact(self.line, self.values, self.reference, self._doubtful)
 
     @cached_property
     def _further(self) -> Iterator[list[Any]]:
         size = max([x.numel() for x in self.values.values() if isinstance(x, torch.Tensor)], default=0)
-        return rounded(self.line, self.values, self.reference, SAMPLES if size > FEW else 2 * SAMPLES)
+        return rounded(self.line, self.values, self.reference, SAMPLES if size > FEW else 2 * SAMPLES, self._doubtful)
 
     def _growing(self) -> Iterator[list[list[Any]]]:
         """Yield the first results with other rounding, and the same and one more each time; no results once where there are none."""

@@ -8,7 +8,7 @@ comparison or a `floor` lies on its edge is distinguished from a wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from dovetail.prims.sizes import Size, hint_of, relations_in
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, release, sizes, to_callable, tree_map
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws as draws
+from dovetail.trace.passes.dce import needed
 from dovetail.trace.printing import is_region as is_region
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -98,24 +99,29 @@ def _interpreted(trace: Trace) -> Callable[..., Any] | None:
     return run
 
 
-def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority) -> list[Any] | None:
-    """Compute what `line` writes in twice the precision; None where there is no such thing."""
-    return _wide(line, inputs, executors, None)
+def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, wanted: Collection[Proxy] | None = None) -> list[Any] | None:
+    """Compute what `line` writes in twice the precision; None where there is no such thing, and for results that are not `wanted`."""
+    return _wide(line, inputs, executors, None, wanted)
 
 
-def rounded(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, samples: int) -> Iterator[list[Any]]:
+def rounded(
+    line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, samples: int, wanted: Collection[Proxy] | None = None
+) -> Iterator[list[Any]]:
     """Compute `exact` up to so many times, each with other errors of rounding."""
-    wide_results = (_wide(line, inputs, executors, torch.Generator().manual_seed(seed)) for seed in range(samples))
+    wide_results = (_wide(line, inputs, executors, torch.Generator().manual_seed(seed), wanted) for seed in range(samples))
     return (each for each in wide_results if each is not None)
 
 
-def _wide(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None) -> list[Any] | None:
+def _wide(
+    line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None, wanted: Collection[Proxy] | None
+) -> list[Any] | None:
     env = {p: widened(x.detach()) if isinstance(x, Tensor) else x for p, x in inputs.items()}
     env |= _symbols(inputs)
+    lines = needed(list(prims_of(parts(line))), tuple(line.writes if wanted is None else wanted))
     try:
         with torch.no_grad():
-            _Wide(env, executors, noise).run(parts(line))
-        return [env[p] for p in line.writes]
+            _Wide(env, executors, noise).run(lines)
+        return [env.get(p) for p in line.writes]
     except Exception:  # an operation has no such form, or there is no memory for it
         return None
 
@@ -141,10 +147,7 @@ class _Wide:
 
     def run(self, lines: Iterable[BoundSymbol]) -> None:
         for line in lines:
-            if line.body:
-                self.run(line.body)
-            else:
-                self._prim(line)
+            self._prim(line)
 
     def _prim(self, line: BoundSymbol) -> None:
         if line.symbol in BITWISE or line.symbol.effects:
