@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class CodeMap(Generic[T]):
-    """Values by code object, found by its place and identity: the hash of a code object, which a dict would take each time, reads all of it."""
+    """Values by code object, looked up by its place and identity: the hash of a code object, which a dict would take each time, reads all of it."""
 
     def __init__(self, values: Iterable[tuple[CodeType, T]] = ()):
         self.by_place: dict[tuple[str, int], list[tuple[CodeType, T]]] = {}

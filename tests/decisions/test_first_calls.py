@@ -116,15 +116,15 @@ def test_the_arguments_die_with_the_call():
 
 
 def test_another_thread_may_draw_meanwhile(monkeypatch):
-    asked, drawn = threading.Semaphore(0), threading.Semaphore(0)
+    turn, drawn = threading.Semaphore(0), threading.Semaphore(0)
 
     def draw():
-        while asked.acquire() and not done:
+        while turn.acquire() and not done:
             torch.rand(1)
             drawn.release()
 
     def check(self):
-        asked.release()
+        turn.release()
         drawn.acquire()
         whole(self)
 
@@ -137,5 +137,5 @@ def test_another_thread_may_draw_meanwhile(monkeypatch):
         assert graph_of(fn).eager_calls == 0
     finally:
         done.append(True)
-        asked.release()
+        turn.release()
         thread.join()
