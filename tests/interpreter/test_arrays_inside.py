@@ -11,6 +11,7 @@ import torch
 
 import dovetail
 from dovetail.errors import Unsupported
+from dovetail.frontend import bytecode
 
 
 def tensor():
@@ -219,6 +220,16 @@ def test_a_value_is_written_into_an_array_that_is_made_inside(name):
     compiled = dovetail.jit(WRITES[name])
     for x in (tensor(), tensor() + 1, -tensor()):
         assert same(compiled(x), WRITES[name](x))
+
+
+@pytest.mark.parametrize(("fn", "attempts"), [(lambda x: np.zeros(2) + x.numpy().sum(), 2), (lambda x: np.arange(2) + x.numpy().sum(), 1)])
+def test_a_call_is_traced_again_only_where_new_arrays_could_be_traced(fn, attempts, monkeypatch):
+    counted, interpret = [], bytecode._interpret
+    monkeypatch.setattr(bytecode, "_interpret", lambda *args: counted.append(args) or interpret(*args))
+    compiled = dovetail.jit(lambda x: x * 2 if fn(x)[0] > 3 else x)
+    for x in (tensor(), -tensor()):
+        assert same(compiled(x), x * 2 if fn(x)[0] > 3 else x)
+    assert len(counted) == attempts
 
 
 def test_a_value_that_is_written_into_a_constant_array_is_refused():

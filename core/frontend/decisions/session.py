@@ -119,7 +119,7 @@ class Session(CountingRequester):
                 raise graph.start_over() from error
             if (self.late or self.recorder.sizes) and isinstance(error, DovetailError):
                 raise self.without_symbols() from error
-            if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.inside is not None and not graph.creates:
+            if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.choices.created and self.recorder.inside is not None:
                 graph.creates = True
                 raise graph.start_over() from error
             if graph.is_compiling and self.recorder.checks_compiling and is_own_error(error):

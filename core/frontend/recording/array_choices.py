@@ -27,13 +27,15 @@ class ArrayChoices:
         restarts: whether the call may be traced again.
         inputs: arrays that meet traced values, by their ids.
         by_value: arrays whose values Python needs, by their ids; their content is guarded.
-        creates: whether np.zeros, np.ones, np.empty and np.full are traced, since the program writes traced values into what they return.
+        created: whether np.zeros, np.ones, np.empty or np.full ran while tracing.
+        creates: whether those are traced, since the program writes traced values into what they return.
         gave_up: whether tracing with inputs failed, so that all arrays are guarded by their content.
     """
 
     restarts: bool = False
     inputs: dict[int, Any] = field(default_factory=dict)
     by_value: dict[int, Any] = field(default_factory=dict)
+    created: bool = False
     creates: bool = False
     gave_up: bool = False
 
@@ -43,7 +45,7 @@ class ArrayChoices:
 
     def create(self, arrays: Mapping[Proxy, Any] | None) -> bool:
         """Return whether another attempt may go better, with new arrays traced; `arrays` is None where the program uses none."""
-        if not self.restarts or self.creates or arrays is None:
+        if not self.restarts or self.creates or not self.created or arrays is None:
             return False
         self.creates = True
         return True

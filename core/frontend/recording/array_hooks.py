@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 _ARRAY = "NumpyProxy"  # the class of traced arrays, by name, since NumPy may be missing
+_CREATION = ("zeros", "ones", "empty", "full")  # functions that return new arrays, which may have to be traced
 
 
 def is_traced_array(value: Any) -> bool:
@@ -78,6 +79,7 @@ class ArrayHooks(Recorder):
         if "numpy" not in sys.modules or not self.returns_tensors or package_of(function) != "numpy":
             return NULL
         if not self.choices.creates and not any([isinstance(x, Proxy) for x in leaves(([getattr(function, "__self__", None), *args], kwargs))]):
+            self.choices.created |= getattr(function, "__name__", "") in _CREATION
             return NULL
         args, kwargs = [tracker.plain(x) for x in args], {name: tracker.plain(x) for name, x in kwargs.items()}
         args, kwargs = self.arrays.operands_of(function, args, kwargs)
