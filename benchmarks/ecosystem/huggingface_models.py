@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 VOCABULARY, IMAGE, TOKENS = 99, 32, 12
-IMAGES = {"hgnet_v2": 64}  # 32 pixels end as one, of which batch norm over two images keeps the sign of a difference alone
+IMAGES = {"hgnet_v2": 64, "textnet": 64}  # 32 pixels end as one, of which batch norm over two images keeps the sign of a difference alone
 SIZES = {  # what attributes of a configuration are set to, by what their names contain, first match first
     **dict.fromkeys(("vocab_size", "vocab_size_or_config_json_file", "vocab_size_per_layer_input"), VOCABULARY),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_encoder_layers"), 2),
@@ -29,9 +29,13 @@ SIZES = {  # what attributes of a configuration are set to, by what their names 
     **dict.fromkeys(("num_experts_per_tok", "moe_k"), 2),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions", "n_ctx"), 128),
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
+    **dict.fromkeys(("mamba_d_ssm", "moe_shared_expert_intermediate_size"), 64),
+    **dict.fromkeys(("mamba_n_heads", "mamba_num_heads", "mamba_head_dim"), 8),
+    **dict.fromkeys(("mamba_d_state", "ssm_state_size", "mamba_chunk_size"), 16),
     "image_size": IMAGE,
     "patch_size": 8,
 }
+DEPTH = 2  # layers of each stage of an encoder of images
 
 
 def cases() -> Iterator[Case]:
@@ -60,8 +64,14 @@ def shrink(config: PreTrainedConfig) -> PreTrainedConfig:
             setattr(config, name, value % VOCABULARY)
         elif type(value) is int and value > 0 and name in SIZES:
             setattr(config, name, min(value, SIZES[name]))
+        elif name == "image_size" and isinstance(value, list | tuple):
+            setattr(config, name, [IMAGES.get(config.model_type, IMAGE)] * len(value))
+        elif name == "depths" and isinstance(value, list | tuple):
+            setattr(config, name, [min(depth, DEPTH) for depth in value])
         elif name == "layer_types" and isinstance(value, list):
             setattr(config, name, value[:2])
+        elif name == "layers_block_type" and isinstance(value, list):
+            setattr(config, name, value[: max(map(value.index, value)) + 1])
     return config
 
 

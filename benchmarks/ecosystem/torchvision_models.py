@@ -22,8 +22,8 @@ DETECTORS = {
     "retinanet_resnet50_fpn": {},
     "fcos_resnet50_fpn": {},
     "fasterrcnn_mobilenet_v3_large_320_fpn": {"box_detections_per_img": 5},
-    "maskrcnn_resnet50_fpn": {"box_detections_per_img": 5},
-    "keypointrcnn_resnet50_fpn": {"box_detections_per_img": 5},
+    "maskrcnn_resnet50_fpn": {"box_detections_per_img": 5, "box_batch_size_per_image": 32},
+    "keypointrcnn_resnet50_fpn": {"box_detections_per_img": 5, "box_batch_size_per_image": 32},
     "ssd300_vgg16": {},
     "ssdlite320_mobilenet_v3_large": {},
 }
