@@ -20,14 +20,14 @@ def threads_used(calls: int, slack: float, monkeypatch) -> list[int]:
     """The threads of each call of an empty function that may have two, where a call may take `slack` nanoseconds."""
     monkeypatch.setattr(crowd, "SLACK", slack)
     module = ir.Module(host())
-    b = module.function("f", "i32", [("threads", "i32")])
-    counter = crowd.Crowd(b, crowd.written_limit(b, 0.0), module.counters("counters", 2))
+    b = module.function("f", "i32", [("threads", "i32"), ("counters", "ptr")])
+    counter = crowd.Crowd(b, b.constant(crowd.limit_of(0.0), "i64"), b.params[1])
     threads, start = counter.enter(b.params[0]), b.call(crowd.CLOCK, "i64")
     counter.leave(threads, start)
     b.ret(threads)
     kernel = jit.Compiler(folder=None).compile(module.text(), "f")
-    call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(kernel.address)
-    return [call(2) for _ in range(calls)]
+    call, counters = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p)(kernel.address), (ctypes.c_int32 * 2)()
+    return [call(2, ctypes.addressof(counters)) for _ in range(calls)]
 
 
 def test_calls_that_keep_their_time_use_all_threads(monkeypatch):

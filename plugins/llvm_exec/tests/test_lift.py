@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import dovetail
 from dovetail_llvm_exec.ir import jit
-from dovetail_llvm_exec.ir.lift import MOST_UNITS, lifted
+from dovetail_llvm_exec.ir.lift import FEW_UNITS, lifted
 from dovetail_llvm_exec.ir.module import Module
 from dovetail_llvm_exec.ir.target import host
 
@@ -33,19 +33,22 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.parametrize("symbol", [False, True], ids=["known sizes", "a symbol"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_other_sizes_are_compiled_once(name, written):
+def test_other_sizes_are_compiled_once(name, symbol, written):
     fn, inputs = PROGRAMS[name]
     counts = []
     for n, m in ((12, 6), (20, 10)):
         args = inputs(n, m)
+        if symbol:
+            dovetail.mark_dynamic(args[0], 0)
         torch.testing.assert_close(dovetail.jit(fn, dynamic=False)(*args), fn(*args))
         counts.append(len([text for text in written if "@nest(" in text]))
     assert counts[0] > 0
     assert counts[1] == counts[0]
 
 
-def split(by: int, units: int, numbers: list[int]) -> list[tuple[int, int]]:
+def split(by: int, units: int | None, numbers: list[int]) -> list[tuple[int, int]]:
     """The quotients and remainders of numbers of units, as a lifted function computes them."""
     module = Module(host())
     b = module.function("f", "void", [("args", "ptr"), ("lo", "i64"), ("hi", "i64")])
@@ -65,15 +68,19 @@ def split(by: int, units: int, numbers: list[int]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("by", [3, 4, 7, 48, 1000, 4096, 99_991, (1 << 31) - 1, 1 << 30])
 def test_the_number_of_a_unit_is_divided_exactly(by):
-    units = MOST_UNITS - 1
+    units = FEW_UNITS - 1
     near = {k * by + d for k in (0, 1, 2, 17, units // by - 1, units // by) for d in (-1, 0, 1)} | {0, 1, units - 1, units // 2}
     numbers = sorted(n for n in near if 0 <= n < units)
     assert split(by, units, numbers) == [divmod(n, by) for n in numbers]
 
 
-def test_more_units_are_divided_by_the_processor():
-    with pytest.raises(AssertionError):
-        split(7, MOST_UNITS, [0])
+@pytest.mark.parametrize("by", [3, 7, 48, 4096, 99_991, (1 << 31) - 1, (1 << 40) - 87, (1 << 62) - 57])
+@pytest.mark.parametrize("units", [FEW_UNITS, None])
+def test_so_is_one_of_more_units(by, units):
+    top = (1 << 63) - 1
+    near = {k * by + d for k in (0, 1, 2, 17, top // by - 1, top // by) for d in (-1, 0, 1)} | {0, 1, top, top - 1, top // 2}
+    numbers = sorted(n for n in near if 0 <= n <= top)
+    assert split(by, units, numbers) == [divmod(n, by) for n in numbers]
 
 
 def test_a_kernel_keeps_its_own_numbers(written):

@@ -1,7 +1,8 @@
-"""One function that runs every kernel of known sizes: it calls the loop nests that a table names, in threads where that pays.
+"""One function that runs every kernel: it calls the loop nests that a table names, in threads where that pays.
 
-The words of a table are those of FIELDS, then a row of those of ROW for each loop nest.  The loop nests are functions without their numbers
-(`ir/lift.py`), so kernels of one structure share their code, and a kernel whose loop nests are all known needs no compiler.
+The words of a table are those of FIELDS, then a row of those of ROW for each loop nest; a kernel of many sizes has rows of SIZED_ROW, and where the
+others have a number of units, of elements, or a limit, the place of that among the words of the call.  The loop nests are functions without
+their numbers (`ir/lift.py`), so kernels of one structure share their code, and a kernel whose loop nests are all known needs no compiler.
 """
 
 from __future__ import annotations
@@ -13,23 +14,28 @@ from typing import Any, NamedTuple
 
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.ir.module import Builder, Module
+from dovetail_llvm_exec.ir.sizes import SizeWords
 from dovetail_llvm_exec.ir.target import Target
 from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.crowd import CLOCK, Crowd
-from dovetail_llvm_exec.loops.sharing import share_of
+from dovetail_llvm_exec.loops.program import pays
+from dovetail_llvm_exec.loops.stage import Phase
+from dovetail_llvm_exec.scalars.costs import GRAIN
 
 FIELDS = ("limit", "counters", "nests")  # cycles that a call with threads may take, 0 for kernels without; two counters of `Crowd`
-ROW = ("function", "units", "numbers", "threads")
+ROW = ("function", "numbers", "units", "threads")
+SIZED_ROW = ("function", "numbers", "units", "elements", "enough", "grain")  # threads from `enough` elements on, one for each `grain` of them
 NAME, SHARE = "run", "share"
+MOST_THREADS = 1 << 16
+NEVER = 1 << 62  # as `enough`
 
 
 class NestCall(NamedTuple):
-    """One loop nest of a kernel: the key of its object on disk, its units, how many threads may share them, its numbers."""
+    """One loop nest of a kernel: the key of its object on disk, its numbers, and the words of its row behind those."""
 
     key: str
-    units: int
-    threads: int
     numbers: Sequence[int]
+    words: Sequence[int]
 
 
 class DrivenKernel:
@@ -38,11 +44,10 @@ class DrivenKernel:
     def __init__(self, driver: jit.Kernel, functions: Sequence[jit.Kernel], calls: Sequence[NestCall], limit: int):
         self.functions, self.calls, self.driver = tuple(functions), tuple(calls), driver
         self.address, self.limit = driver.address, limit
-        self.others: dict[str, int] = {}
         self._numbers = [(ctypes.c_int64 * max(len(call.numbers), 1))(*call.numbers) for call in calls]
         words = [limit, 0, len(calls)]
         for function, call, numbers in zip(functions, calls, self._numbers, strict=True):
-            words += [function.address, call.units, ctypes.addressof(numbers), call.threads]
+            words += [function.address, ctypes.addressof(numbers), *call.words]
         self._words = (ctypes.c_int64 * len(words))(*words)
         self.table: int = ctypes.addressof(self._words)
 
@@ -56,6 +61,19 @@ class DrivenKernel:
         return {"limit": self.limit, "calls": [list(call) for call in self.calls]}
 
 
+def row_of(phase: Phase, parallel: bool) -> tuple[int, int]:
+    """Return the units of a loop nest of known size, and how many threads may share them."""
+    threads = min(phase.units, max(phase.cost.now / GRAIN * 2, 2), MOST_THREADS) if parallel and pays(phase) else 1
+    return phase.units, int(threads)
+
+
+def sized_row_of(phase: Phase, parallel: bool, sizes: SizeWords) -> tuple[int, ...]:
+    """Return the same for a loop nest of many sizes."""
+    each = max(phase.cost.each, 1e-6)
+    enough = int(GRAIN / each) + 1 if parallel and pays(phase) else NEVER
+    return sizes.place(phase.units), sizes.place(phase.cost.elements), enough, max(int(GRAIN / 2 / each), 1)
+
+
 def recalled(compiler: jit.Compiler, facts: dict[str, Any], parallel: bool) -> DrivenKernel | None:
     """Return the kernel of what `facts` returned; None where code of it is no longer on disk."""
     calls = [NestCall(*call) for call in facts["calls"]]
@@ -63,37 +81,39 @@ def recalled(compiler: jit.Compiler, facts: dict[str, Any], parallel: bool) -> D
     return DrivenKernel(driver(compiler, parallel), functions, calls, facts["limit"]) if len(functions) == len(calls) else None
 
 
-def driver(compiler: jit.Compiler, parallel: bool) -> jit.Kernel:
-    """Return the driver; `parallel`: one that shares units among threads."""
-    return compiler.shared(written(compiler.target, parallel), NAME)
+def driver(compiler: jit.Compiler, parallel: bool, *, sized: bool = False) -> jit.Kernel:
+    """Return the driver; `parallel`: one that shares units among threads, `sized`: for kernels of many sizes."""
+    return compiler.shared(written(compiler.target, parallel, sized), NAME)
 
 
 @cache
-def written(target: Target, parallel: bool) -> str:
+def written(target: Target, parallel: bool, sized: bool) -> str:
     """Return the driver's module: run(args, threads, table)."""
     module = Module(target)
     b = module.function(NAME, "void", [("args", "ptr"), ("threads", "i32"), ("table", "ptr")])
     args, threads, table = b.params
     limit, start = b.load("i64", table, align=8), b.constant(0, "i64")
-    crowd = Crowd(b, limit, b.address(table, "i64", FIELDS.index("counters"))) if parallel and target.clock else None
     several = b.compare("ne", limit, 0)
+    if sized:
+        limit = b.load("i64", b.address(args, "i64", limit), align=8)
+    crowd = Crowd(b, limit, b.address(table, "i64", FIELDS.index("counters"))) if parallel and target.clock else None
     if crowd is not None:
         threads, start = b.branch(several, lambda: [crowd.enter(threads), b.call(CLOCK, "i64")], [threads, start])
     rows = b.address(table, "i64", len(FIELDS))
     with b.loop(0, b.load("i64", b.address(table, "i64", FIELDS.index("nests")), align=8)) as loop:
-        row = b.address(rows, "i64", b.mul(loop.index, len(ROW)))
-        _call(module, b, args, threads, row, parallel)
+        row = b.address(rows, "i64", b.mul(loop.index, len(SIZED_ROW if sized else ROW)))
+        _call(module, b, args, threads, row, parallel, sized)
     if crowd is not None:
         b.branch(several, lambda: crowd.leave(threads, start) or (), ())
     b.ret()
     if parallel:
-        _share(module)
+        _share(module, sized)
     return module.text()
 
 
-def _call(module: Module, b: Builder, args: Value, threads: Value, row: Value, parallel: bool) -> None:
+def _call(module: Module, b: Builder, args: Value, threads: Value, row: Value, parallel: bool, sized: bool) -> None:
     """Write the call of one loop nest: all units by this thread, or a share by each of several."""
-    function, units, numbers, most = (b.load(type, b.address(row, "i64", i), align=8) for i, type in enumerate(("ptr", "i64", "ptr", "i64")))
+    function, numbers, units = _work(b, args, row, sized)
 
     def alone() -> Sequence[Value]:
         b.line(f"call void {function.name}({args}, i64 0, {units}, {numbers})")
@@ -111,15 +131,31 @@ def _call(module: Module, b: Builder, args: Value, threads: Value, row: Value, p
         return
     job = b.alloca("ptr", 2, align=8)
     module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
-    pays = b.and_(b.compare("gt", threads, 1), b.compare("gt", most, 1))
-    b.branch(pays, together, alone)
+    most = _most_threads(b, args, row, units) if sized else b.load("i64", b.address(row, "i64", ROW.index("threads")), align=8)
+    b.branch(b.and_(b.compare("gt", threads, 1), b.compare("gt", most, 1)), together, alone)
 
 
-def _share(module: Module) -> None:
+def _work(b: Builder, args: Value, row: Value, sized: bool) -> tuple[Value, Value, Value]:
+    """Return the function of a row, its numbers, and how many units it has."""
+    function, numbers, units = (b.load(type, b.address(row, "i64", i), align=8) for i, type in enumerate(("ptr", "ptr", "i64")))
+    return function, numbers, b.load("i64", b.address(args, "i64", units), align=8) if sized else units
+
+
+def _most_threads(b: Builder, args: Value, row: Value, units: Value) -> Value:
+    """Return how many threads may share the units of a row of SIZED_ROW."""
+    elements, enough, grain = (b.load("i64", b.address(row, "i64", SIZED_ROW.index(name)), align=8) for name in SIZED_ROW[3:])
+    elements = b.load("i64", b.address(args, "i64", elements), align=8)
+    grains = b.call("llvm.smax.i64", "i64", b.udiv(elements, grain), b.constant(2, "i64"))
+    most = b.call("llvm.smin.i64", "i64", b.call("llvm.smin.i64", "i64", units, grains), b.constant(MOST_THREADS, "i64"))
+    return b.select(b.compare("ge", elements, enough), most, b.constant(1, "i64"))
+
+
+def _share(module: Module, sized: bool) -> None:
     """Write the function of one thread: its share of the units."""
     b = module.function(SHARE, "void", [("job", "ptr")], linkage="internal ")
     args, row = (b.load("ptr", b.address(b.params[0], "ptr", i), align=8) for i in range(2))
-    function, units, numbers = (b.load(type, b.address(row, "i64", i), align=8) for i, type in enumerate(("ptr", "i64", "ptr")))
-    low, high = share_of(b, units)
+    function, numbers, units = _work(b, args, row, sized)
+    here, all = (b.cast("sext", b.call(name, "i32"), "i64") for name in ("omp_get_thread_num", "omp_get_num_threads"))
+    low, high = (b.udiv(b.mul(n, units), all) for n in (here, b.add(here, 1)))
     b.line(f"call void {function.name}({args}, {low}, {high}, {numbers})")
     b.ret()

@@ -11,6 +11,7 @@ from typing import Any
 from dovetail.extend import BoundSymbol
 from dovetail.prims.sizes import Atom, Size
 from dovetail_llvm_exec.call.builtin import Builtin
+from dovetail_llvm_exec.ir.sizes import write_polynomial
 from dovetail_llvm_exec.ir.values import Value
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -51,14 +52,7 @@ class SizeInstructions(Builtin):
 
     def polynomial(self, a: Value, x: Value, y: Value) -> None:
         """Set register a to a polynomial.  Row x: how many terms, then for each its coefficient, how many factors, their registers."""
-        b = self.b
-        with b.loop(0, self.word(x), 1, [b.constant(0, "i64"), b.add(x, 1)]) as terms:
-            total, at = terms.carried
-            count, first = self.word(b.add(at, 1)), b.add(at, 2)
-            with b.loop(0, count, 1, [self.word(at)]) as factors:
-                factors.update(b.mul(factors.carried[0], self.number(self.word(b.add(first, factors.index)))))
-            terms.update(b.add(total, factors.results[0]), b.add(first, count))
-        self.set_number(a, terms.results[0])
+        self.set_number(a, write_polynomial(self.b, self.word, self.number, x)[0])
 
     def quotient(self, a: Value, x: Value, y: Value) -> None:
         """Set register a to that of x divided by that of y, which are at least 0 and 1."""

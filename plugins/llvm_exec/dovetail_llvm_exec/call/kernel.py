@@ -26,12 +26,12 @@ from dovetail.prims.sizes import Size, is_symbolic
 from dovetail.prims.spec import fills
 from dovetail_llvm_exec.call import driver, threads
 from dovetail_llvm_exec.call.inplace import chosen, writing
-from dovetail_llvm_exec.call.launch import RELEASED, SCALAR_TYPES, Bound, Output, Payload, function
-from dovetail_llvm_exec.call.shapes import Place, places_of, write_shapes
+from dovetail_llvm_exec.call.launch import SCALAR_TYPES, Bound, Output, Payload, function
+from dovetail_llvm_exec.call.shapes import Place, places_of, recipe, total
 from dovetail_llvm_exec.ir import jit
-from dovetail_llvm_exec.loops import sharing
-from dovetail_llvm_exec.loops.crowd import limit_of
+from dovetail_llvm_exec.loops.crowd import CYCLES, FACTOR, limit_of
 from dovetail_llvm_exec.loops.program import Program, program
+from dovetail_llvm_exec.loops.row_cache import ROW_MEMORY, written_row_memory
 from dovetail_llvm_exec.loops.verifier import Broken, verify_phases
 from dovetail_llvm_exec.region.biases import SHOWN
 from dovetail_llvm_exec.region.forms import CannotLower
@@ -218,13 +218,6 @@ def _linking() -> jit.Compiler:
     return compiler
 
 
-@cache
-def _helpers(compiler: jit.Compiler) -> jit.Kernel:
-    """Return the functions that kernels of many sizes call; they live as long as the process."""
-    others = (sharing.ENTER, *([sharing.LEAVE] if compiler.target.clock else []))
-    return compiler.compile(sharing.written(compiler.target), sharing.UNITS, others=others)
-
-
 def _bound(
     graph: Graph, stored: dict[Node, Output], *, fresh: bool = True, places: tuple[Place, ...] = (), streamed: bool = False
 ) -> tuple[Program, Bound]:
@@ -232,27 +225,33 @@ def _bound(
     compiler, parallel = _linking(), bool(threads.pool())
     symbols = [place.name for place in places]
     built = program(graph, list(stored), compiler.target, parallel=parallel, fresh=fresh, symbols=symbols, streamed=streamed)
-    outputs, parallel, row_words = tuple(stored.values()), parallel and built.parallel, 0
+    outputs = tuple(stored.values())
+    kernel = _driven(compiler, built, sized=bool(places))
+    bound = Bound(kernel, len(graph.inputs), outputs, built.workspace, built.cost, parallel and built.parallel, places)
     if places:
         dtypes = [SCALAR_TYPES[TO_TORCH[out.dtype]] for out in outputs]
-        row_words = write_shapes(built.module, outputs, dtypes, built.workspace, built.costs, RELEASED)
-        if parallel:
-            helpers = _helpers(compiler)
-            for name, address in (helpers.others | {helpers.name: helpers.address}).items():
-                compiler.provide(name, address)
-        kernel = compiler.compile(built.text, "run", others=("shapes",))
-    else:
-        kernel = _driven(compiler, built)
-    return built, Bound(kernel, len(graph.inputs), outputs, built.workspace, built.cost, parallel, places, row_words)
+        bound = bound._replace(recipe=recipe(built.module.sizes, outputs, dtypes, built.workspace, built.costs))
+    return built, bound
 
 
-def _driven(compiler: jit.Compiler, built: Program) -> driver.DrivenKernel:
-    """Return the kernel of a program of known sizes."""
-    functions, calls = [], []
-    for nest, units, most in built.nests():
+def _driven(compiler: jit.Compiler, built: Program, *, sized: bool) -> driver.DrivenKernel:
+    """Return the kernel of a program, `sized` where its sizes are known when it runs."""
+    sizes, functions, calls, limit = built.module.sizes, [], [], 0
+    if ROW_MEMORY in built.module.declarations:
+        compiler.provide(ROW_MEMORY, _row_memory(compiler).address)
+    for nest, phase in built.nests():
         functions.append(compiler.shared(nest.text, "nest", f"; numbers: {', '.join(map(str, nest.numbers))}"))
-        calls.append(driver.NestCall(functions[-1].key, units, most, nest.numbers))
-    return driver.DrivenKernel(driver.driver(compiler, bool(threads.pool())), functions, calls, limit_of(built.cost) if built.parallel else 0)
+        row = driver.sized_row_of(phase, built.parallel, sizes) if sized else driver.row_of(phase, built.parallel)
+        calls.append(driver.NestCall(functions[-1].key, nest.numbers, row))
+    if built.parallel:
+        limit = sizes.place(total(built.costs, FACTOR * CYCLES) + limit_of(0.0)) if sized else limit_of(built.cost)
+    return driver.DrivenKernel(driver.driver(compiler, bool(threads.pool()), sized=sized), functions, calls, limit)
+
+
+@cache
+def _row_memory(compiler: jit.Compiler) -> jit.Kernel:
+    """Return the function that takes memory for rows; it lives as long as the process."""
+    return compiler.compile(written_row_memory(compiler.target), ROW_MEMORY)
 
 
 def in_place(region: Trace, wanted: dict[int, int], plain: Callable[..., tuple]) -> Callable[..., tuple] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -16,10 +17,10 @@ import torch
 from dovetail.dtypes import DType, uint8
 from dovetail.extend.advanced import POOL, torch_internals
 from dovetail.langs.torch import TO_TORCH
-from dovetail_llvm_exec.call import threads
+from dovetail_llvm_exec.call import shapes, threads
 from dovetail_llvm_exec.call.builtin import compiled
 from dovetail_llvm_exec.call.driver import DrivenKernel
-from dovetail_llvm_exec.call.shapes import HEAD, Place
+from dovetail_llvm_exec.call.shapes import HEAD, PARTS, Place, Recipe
 from dovetail_llvm_exec.call.trampoline import Launch, SizedLaunch
 from dovetail_llvm_exec.ir import jit
 
@@ -63,14 +64,14 @@ class Output(NamedTuple):
 class Bound(NamedTuple):
     """A compiled kernel and what a call of it needs."""
 
-    kernel: jit.Kernel | DrivenKernel
+    kernel: DrivenKernel
     inputs: int
     outputs: tuple[Output, ...]
     workspace: int
     cost: float
     parallel: bool
     places: tuple[Place, ...] = ()
-    row_words: int = 0
+    recipe: Recipe | None = None  # of a kernel of many sizes
     streaming: Callable[[], Bound | None] | None = None  # compiles it for large results, if it is not
 
 
@@ -140,7 +141,7 @@ def maker(out: Output) -> Callable[[], torch.Tensor]:
 # --- the slow way
 
 
-def runner(kernel: jit.Kernel | DrivenKernel) -> Callable[[Any, int], None]:
+def runner(kernel: DrivenKernel) -> Callable[[Any, int], None]:
     """Return a kernel as a function of an array of words and of the number of threads."""
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(kernel.address)
     return lambda args, threads: run(ctypes.addressof(args), threads, kernel.table)
@@ -216,12 +217,13 @@ def _sized_builtin(bound: Bound) -> Callable[..., tuple]:
         "inputs": bound.inputs,
         "outputs": len(bound.outputs),
         "workspace": 0,
-        "release": 0,
+        "release": int(RELEASED * PARTS),
     }
-    words |= {"release": 0, "parallel": bound.parallel, "alone": ctypes.addressof(threads.ALONE), "tensor": id(torch.Tensor)}
+    words |= {"parallel": bound.parallel, "alone": ctypes.addressof(threads.ALONE), "tensor": id(torch.Tensor)}
     words |= {"parameter": id(torch.nn.Parameter), "slow": id(slow), "failed": id(failed), "offset": launcher.offset}
-    words |= {"places": len(bound.places), "shapes": bound.kernel.others["shapes"], "row_words": bound.row_words, "large": LARGE}
-    rows = [n for place in bound.places for n in place[1:]]
+    words |= {"places": len(bound.places), "computed": bound.recipe.computed, "shapes": _shapes().address}
+    words |= {"row_words": bound.recipe.rows, "large": LARGE}
+    rows = [*[n for place in bound.places for n in place[1:]], *bound.recipe.words]
     packed = [int(words[name]) for name in SizedLaunch.fields] + rows
     payload = Payload(struct.pack(f"{len(packed)}q", *packed))
     return launcher.function(payload, (bound.kernel, slow)) or slow
@@ -232,17 +234,18 @@ def _sized_slow(bound: Bound) -> Callable[..., tuple]:
 
     A kernel that was compiled for small results is compiled again for large ones, when there have been some of them.
     """
-    run = runner(bound.kernel)
-    shapes = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(bound.kernel.others["shapes"])
+    run, recipe = runner(bound.kernel), bound.recipe
+    compute = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)(_shapes().address)
     first = 2 + bound.inputs + len(bound.outputs)
-    words, row_words = ctypes.c_int64 * (first + len(bound.places)), ctypes.c_int64 * bound.row_words
+    words, row_words = ctypes.c_int64 * (first + len(bound.places) + recipe.computed), ctypes.c_int64 * recipe.rows
+    recipe_words = (ctypes.c_int64 * len(recipe.words))(*recipe.words)
     large_calls, streaming = 0, None
 
     def slow(*inputs: Any) -> tuple:
         nonlocal large_calls, streaming
         args, rows = words(), row_words()
-        args[first:] = [place.read(inputs) for place in bound.places]
-        shapes(ctypes.addressof(args), ctypes.addressof(rows))
+        args[first : first + len(bound.places)] = [place.read(inputs) for place in bound.places]
+        compute(ctypes.addressof(args), ctypes.addressof(recipe_words), ctypes.addressof(rows), recipe.rows)
         if bound.streaming is not None and rows[2] >= LARGE:
             large_calls += 1
             if large_calls == MANY and (larger := bound.streaming()) is not None:
@@ -264,6 +267,13 @@ def _sized_slow(bound: Bound) -> Callable[..., tuple]:
 
     slow.kernel = bound.kernel
     return slow
+
+
+@cache
+def _shapes() -> jit.Kernel:
+    """Return the function that computes the sizes of a call."""
+    compiler = jit.compiler()
+    return compiler.compile(shapes.written(compiler.target), shapes.NAME)
 
 
 def _empty(shape: tuple[int, ...], steps: tuple[int, ...], dtype: DType) -> torch.Tensor:

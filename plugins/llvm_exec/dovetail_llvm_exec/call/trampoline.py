@@ -3,7 +3,7 @@
 The words of `self` are its fields and then one row for each output: dimensions, dtype, sizes, strides.  The builtin takes the input tensors,
 finds their memory through torch's C interface, makes the outputs, runs the kernel, and gives the tuple of the outputs.  The workspace is
 allocated for the call; where `workspace` is -1, the last of the inputs is it.  A kernel for many sizes has another builtin, which reads the sizes
-off the inputs, and gets what else differs between calls from the kernel's function `shapes`.
+off the inputs, and gets what else differs between calls from `shapes`.
 """
 
 from __future__ import annotations
@@ -152,17 +152,17 @@ class SizedLaunch(Launch):
     """Writes the builtin for kernels of many sizes.
 
     The rows of its `self` are places of symbols: the number of an input, a dimension, and what to subtract from its size and to divide by.
-    A symbol that is an input itself, an int, has the dimension -1.
+    A symbol that is an input itself, an int, has the dimension -1.  Behind them is the kernel's recipe for `shapes`.
     """
 
     symbols = (*Launch.symbols, SIZES)
-    fields = (*Launch.fields, "places", "shapes", "row_words", "large")
+    fields = (*Launch.fields, "places", "computed", "shapes", "row_words", "large")
 
     def more_words(self) -> Value | int:
-        return self.b.add(self.field("places"), 2)
+        return self.b.add(self.b.add(self.field("places"), self.field("computed")), 2)
 
     def compute_shapes(self, buffer: Value, tensors: Value) -> None:
-        """Read the symbols, and let the kernel compute the rows; what is large is left to the slow way, which has a pool for it."""
+        """Read the symbols, and compute the other sizes and the rows; what is large is left to the slow way, which has a pool for it."""
         b, room = self.b, self.b.alloca("ptr", 1, align=8)
         with b.loop(0, self.field("places")) as loop:
             at = b.add(b.mul(loop.index, 4), len(self.fields))
@@ -178,9 +178,13 @@ class SizedLaunch(Launch):
 
             (size,) = b.branch(b.compare("ge", dim, 0), read, convert)
             b.store(b.div(b.sub(size, constant), factor), b.address(buffer, "i64", b.add(b.add(tensors, loop.index), 2)), align=8)
-        rows = b.emit("ptr", f"alloca i64, {self.field('row_words')}, align 16")
-        shapes = self.field("shapes", "ptr")
-        b.line(f"call void {shapes.name}({buffer}, {rows})")
-        self.workspace, self.release, largest = (b.load("i64", b.address(rows, "i64", i), align=8) for i in range(HEAD))
-        self.require(b.compare("lt", largest, self.field("large")))
+        count, shapes = self.field("row_words"), self.field("shapes", "ptr")
+        rows, recipe = (
+            b.emit("ptr", f"alloca i64, {count}, align 16"),
+            b.address(self.words, "i64", b.add(b.mul(self.field("places"), 4), len(self.fields))),
+        )
+        b.line(f"call void {shapes.name}({buffer}, {recipe}, {rows}, {count})")
+        self.workspace, cost, bytes = (b.load("i64", b.address(rows, "i64", i), align=8) for i in range(HEAD))
+        self.release = b.cast("zext", b.compare("ge", cost, self.field("release")), "i64")
+        self.require(b.compare("lt", bytes, self.field("large")))
         self.rows = b.address(rows, "i64", HEAD)

@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,17 +40,16 @@ SHOWS_IR, SHOWS_ASSEMBLY = 3, 4  # from which value of DOVETAIL_DEBUG on
 class Kernel:
     """Compiled code.
 
-    `address` is that of the function asked for, and good as long as the kernel lives; `cached` says if it came from disk, `key` where it is there.
+    `address` is that of its function, and good as long as the kernel lives; `cached` says if it came from disk, `key` where it is there.
     """
 
     key = ""
     table = 0  # what the function gets as its last argument
 
-    def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool, others: Sequence[str] = ()):
+    def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool):
         self._library = library
         self.name = name
         self.address: int = library[name]
-        self.others: dict[str, int] = {other: library[other] for other in others}
         self.cached = cached
 
     def __repr__(self) -> str:
@@ -75,8 +74,8 @@ class Compiler:
         """Let code that is linked from now on call what lies at `address` by name; everything in the process can be called anyway."""
         self._provided[name] = address
 
-    def compile(self, text: str, name: str, *, verbosity: int | None = None, others: Sequence[str] = ()) -> Kernel:
-        """Return the function `name` of the module `text`; the kernel also has the addresses of `others` in it.
+    def compile(self, text: str, name: str, *, verbosity: int | None = None) -> Kernel:
+        """Return the function `name` of the module `text`.
 
         `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.  IR that LLVM
         cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
@@ -87,7 +86,7 @@ class Compiler:
             if (level := debug() if verbosity is None else verbosity) >= SHOWS_IR:
                 self._show(text, name, level)
             object_code = cached_object or self._object(text)
-            kernel = self._link(object_code, name, text, cached_object is not None, others)
+            kernel = self._link(object_code, name, text, cached_object is not None)
             kernel.key = key
         if cached_object is None:
             self._write(key, object_code)
@@ -109,7 +108,7 @@ class Compiler:
         kernel = self._shared.get(key)
         if kernel is None and (object_code := self._read(key)) is not None:
             with self._lock:
-                kernel = self._shared[key] = self._link(object_code, name, "", True, ())
+                kernel = self._shared[key] = self._link(object_code, name, "", True)
                 kernel.key = key
         return kernel
 
@@ -134,14 +133,12 @@ class Compiler:
         with _unreduced(text):
             return self._machine.emit_object(_parsed(text))
 
-    def _link(self, object_code: bytes, name: str, text: str, cached: bool, others: Sequence[str]) -> Kernel:
+    def _link(self, object_code: bytes, name: str, text: str, cached: bool) -> Kernel:
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(name)
-        for other in others:
-            builder.export_symbol(other)
         for symbol, address in self._provided.items():
             builder.import_symbol(symbol, address)
         try:
-            return Kernel(builder.link(self._linker, f"{name}.{next(self._numbers)}"), name, cached, others)
+            return Kernel(builder.link(self._linker, f"{name}.{next(self._numbers)}"), name, cached)
         except RuntimeError as error:
             declared = [symbol for symbol in re.findall(r"^declare .*?@([\w.$]+)", text, re.MULTILINE) if not symbol.startswith("llvm.")]
             missing = [symbol for symbol in declared if symbol not in self._provided and not llvm.address_of_symbol(symbol)]

@@ -5,7 +5,8 @@
 
 A lifted function reads its numbers from a table, whose address is its last parameter.  Numbers below LEAST stay, and so do those that LLVM
 writes better code for: steps of the innermost loops, distances between the vectors of one, masks, coefficients of polynomials.  The number
-of a unit is divided by a shift or a multiplication.
+of a unit is divided by a shift or a multiplication.  A size that is known when the kernel is called is a word of the call, and the number is its
+place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dovetail_llvm_exec.ir.module import Builder
 
 LEAST = 3
 UNIT = " ; unit"  # ends the instructions that divide the number of a unit
-MOST_UNITS = 1 << 31  # up to which such a quotient is exact
+FEW_UNITS = 1 << 31  # up to which such a quotient needs no correction
 
 LIFTED = re.compile(
     r"^  %\w+ = (?:"
@@ -68,20 +69,20 @@ class Numbers:
         return tuple([_word(type, text) for type, _, text in self.words])
 
 
-def lifted(builder: Builder, units: int) -> LiftedFunction:
-    """Return a function of (args, lo, hi), which has so many units, as one of (args, lo, hi, numbers)."""
-    numbers = Numbers()
-    lines = [line for text in builder.lines() for line in _line(text, numbers, units)]
+def lifted(builder: Builder, units: int | None) -> LiftedFunction:
+    """Return a function of (args, lo, hi), which has so many units, None where that is not known yet, as one of (args, lo, hi, numbers)."""
+    numbers, few = Numbers(), units is not None and units < FEW_UNITS
+    lines = [line for text in builder.lines() for line in _line(text, numbers, few)]
     head = f"define void @nest(ptr %args, i64 %lo, i64 %hi, ptr %numbers) {builder.attributes} {{"
     return LiftedFunction(builder.module.alone("\n".join([head, "entry:", *numbers.head, *lines, "}"])), numbers.table())
 
 
-def _line(text: str, numbers: Numbers, units: int) -> list[str]:
+def _line(text: str, numbers: Numbers, few: bool) -> list[str]:
     """Return the lines that stand for one."""
     match = LIFTED.match(text)
     if match is None:
         divided = DIVIDED.match(text) if text.endswith(UNIT) else None
-        return [text] if divided is None or units >= MOST_UNITS or int(divided["by"]) < LEAST else _divided(numbers, **divided.groupdict())
+        return [text] if divided is None or int(divided["by"]) < LEAST else _divided(numbers, few, **divided.groupdict())
     kind, digits = match.lastgroup, match[match.lastgroup]
     if kind not in ("float", "place") and abs(int(digits)) < LEAST:
         return [text]
@@ -90,10 +91,11 @@ def _line(text: str, numbers: Numbers, units: int) -> list[str]:
     return [text[:start] + name + text[end:]]
 
 
-def _divided(numbers: Numbers, out: str, op: str, x: str, by: str) -> list[str]:
-    """Return a quotient by a shift, or by the upper half of a product, x * (2**64 // by + 1) >> 64, exact where x * by is below 2**64.
+def _divided(numbers: Numbers, few: bool, out: str, op: str, x: str, by: str) -> list[str]:
+    """Return a quotient by a shift, or by the upper half of a product, x * (2**64 // by + 1) >> 64.
 
-    A remainder is what the quotient before it leaves.
+    That is exact where x * by is below 2**64, as it is with `few` units, and else at most 1 too large.  A remainder is what the quotient before it
+    leaves.
     """
     n = int(by)
     if n & (n - 1) == 0:
@@ -101,9 +103,13 @@ def _divided(numbers: Numbers, out: str, op: str, x: str, by: str) -> list[str]:
         return [f"  {out} = {operation} i64 {x}, {numbers.name(str(number), role=operation)}"]
     if op == "rem":
         return [f"  {out}.m = mul i64 {numbers.quotient}, {numbers.name(by)}", f"  {out} = sub i64 {x}, {out}.m"]
-    numbers.quotient = out
+    numbers.quotient, quotient = out, out if few else f"{out}.q"
     lines = [f"  {out}.x = zext i64 {x} to i128", f"  {out}.p = mul i128 {out}.x, {numbers.name(by, 'i128')}"]
-    return [*lines, f"  {out}.h = lshr i128 {out}.p, 64", f"  {out} = trunc i128 {out}.h to i64"]
+    lines += [f"  {out}.h = lshr i128 {out}.p, 64", f"  {quotient} = trunc i128 {out}.h to i64"]
+    if few:
+        return lines
+    lines += [f"  {out}.b = mul i64 {quotient}, {numbers.name(by)}", f"  {out}.c = icmp ugt i64 {out}.b, {x}"]
+    return [*lines, f"  {out}.o = zext i1 {out}.c to i64", f"  {out} = sub i64 {quotient}, {out}.o"]
 
 
 def _word(type: str, text: str) -> int:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dovetail_llvm_exec.ir.instructions import Instructions
+from dovetail_llvm_exec.ir.sizes import SizeWords
 from dovetail_llvm_exec.ir.values import Value, literal
 
 RARELY = '!{!"branch_weights", i32 1, i32 10000}'
@@ -26,7 +27,7 @@ class Module:
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.nodes: dict[str, str] = {}
-        self.sizes: dict[str, int] = {}  # symbols of sizes, and their places among the words that a function's first parameter points to
+        self.sizes = SizeWords(0, ())  # the sizes among the words that a function's first parameter points to
 
     def function(self, name: str, returns: str, params: Sequence[tuple[str, str]], *, linkage: str = "", attributes: str = "") -> Builder:
         """Return a builder of the function `name`; `params` are (name, type), and a type may carry attributes ("ptr noalias")."""
@@ -39,11 +40,6 @@ class Module:
         if name not in self.globals:
             entries = ", ".join(f"{element} {literal(value, element)}" for value in values)
             self.globals[name] = f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{entries}], align 64"
-        return Value(f"@{name}", "ptr")
-
-    def counters(self, name: str, count: int) -> Value:
-        """Return the address of 32-bit numbers of the module's own, 0 at first; calls that run at once may lose a change of them."""
-        self.globals[name] = f"@{name} = internal global [{count} x i32] zeroinitializer, align 8"
         return Value(f"@{name}", "ptr")
 
     def declare(self, name: str, returns: str, params: Sequence[str], attributes: str = "") -> None:

@@ -1,41 +1,76 @@
-"""Sizes that are known when a function is called: polynomials over words that its first parameter points to, computed once at its head."""
+"""Sizes that are known when a kernel is called: words that a call computes once, and that the functions of the kernel read.
+
+The first parameter of a function points to the words of the call.  Behind the addresses of tensors stand the symbols, and then what is
+computed from them, such as s0 * 3888: `rows` say how, one after the other.  A function only reads its sizes, so functions that differ in them are
+compiled once.
+
+The row of a polynomial: how many terms it has, then for each its coefficient, how many factors, and the places of those.
+The row of a quotient: 0, the place of the numerator, which is at least 0, and that of the denominator, which is at least 1.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dovetail.prims.sizes import Atom, Size
 from dovetail_llvm_exec.ir.values import Value
 
+if TYPE_CHECKING:
+    from dovetail_llvm_exec.ir.module import Builder
+
+
+class SizeWords:
+    """The words of one kernel that are sizes; `first` is the place of the first of its `symbols`."""
+
+    def __init__(self, first: int, symbols: Sequence[str]):
+        self.places = {name: first + i for i, name in enumerate(symbols)}
+        self.computed, self.first = first + len(symbols), first  # `computed` is the place of the first word that has a row
+        self.rows: list[tuple[int, ...]] = []
+
+    def place(self, size: int | Size) -> int:
+        """Return the place of the word that holds a size, or a plain number."""
+        terms = (size.terms if type(size) is Size else {(): size}) or {(): 0}
+        factors = {monomial: [self._atom(size.relations.atoms[number]) for number in monomial] for monomial in terms}
+        if len(terms) == 1 and list(terms.values()) == [1] and len(places := next(iter(factors.values()))) == 1:
+            return places[0]
+        row = [n for monomial, c in terms.items() for n in (c, len(monomial), *factors[monomial])]
+        return self._place(str(size), (len(terms), *row))
+
+    def _atom(self, atom: Atom) -> int:
+        if atom.parts is None:
+            return self.places[atom.name]
+        top, bottom = map(self.place, atom.parts)
+        return self._place(f"word {top} // word {bottom}", (0, top, bottom))
+
+    def _place(self, name: str, row: tuple[int, ...]) -> int:
+        if name not in self.places:
+            self.places[name] = self.computed + len(self.rows)
+            self.rows.append(row)
+        return self.places[name]
+
 
 class HeadSizes:
-    """The sizes of one function, which the builder `b` writes."""
+    """The sizes that one function reads at its head; the builder `b` writes it."""
 
-    def __init__(self, b: Any):
-        self.b, self.known = b, dict[str, Value]()
+    def __init__(self, b: Builder):
+        self.b, self.known = b, dict[int, Value]()
 
     def value(self, size: Size) -> Value:
         """Return a size as an i64."""
-        key = str(size)
-        if key not in self.known:
-            total: str | None = None
-            for monomial, c in size.terms.items():
-                term = str(c)
-                for number in monomial:
-                    factor = self._atom(size.relations.atoms[number]).name
-                    term = factor if term == "1" else self._number("mul", term, factor).name
-                total = term if total is None else self._number("add", total, term).name
-            self.known[key] = Value(total or "0", "i64")
-        return self.known[key]
+        place = self.b.module.sizes.place(size)
+        if place not in self.known:
+            address = self.b.at_head("ptr", f"getelementptr i64, {self.b.params[0]}, i64 {place}")
+            self.known[place] = self.b.at_head("i64", f"load i64, {address}, align 8")
+        return self.known[place]
 
-    def _atom(self, atom: Atom) -> Value:
-        """Return a symbol, or a quotient, both of whose parts are at least 0."""
-        if atom.parts is not None:
-            return self._number("udiv", *[self.value(x).name if type(x) is Size else str(x) for x in atom.parts])
-        if atom.name not in self.known:
-            place = self.b.at_head("ptr", f"getelementptr i64, {self.b.params[0]}, i64 {self.b.module.sizes[atom.name]}")
-            self.known[atom.name] = self.b.at_head("i64", f"load i64, {place}, align 8")
-        return self.known[atom.name]
 
-    def _number(self, op: str, a: str, b: str) -> Value:
-        return self.b.at_head("i64", f"{op} i64 {a}, {b}")
+def write_polynomial(b: Builder, word: Callable[[Value], Value], number: Callable[[Value], Value], at: Value) -> tuple[Value, Value]:
+    """Return what the row of a polynomial says, and where it ends: `word` reads a word of the row, which starts at `at`, `number` a factor."""
+    with b.loop(0, word(at), 1, [b.constant(0, "i64"), b.add(at, 1)]) as terms:
+        total, term = terms.carried
+        count, first = word(b.add(term, 1)), b.add(term, 2)
+        with b.loop(0, count, 1, [word(term)]) as factors:
+            factors.update(b.mul(factors.carried[0], number(word(b.add(first, factors.index)))))
+        terms.update(b.add(total, factors.results[0]), b.add(first, count))
+    return terms.results[0], terms.results[1]

@@ -24,13 +24,6 @@ def limit_of(cost: float) -> int:
     return int((cost * FACTOR + SLACK) * CYCLES)
 
 
-def written_limit(b: Builder, cost: float | Value) -> Value:
-    """Return the same as a value of the function that `b` writes; the cost may be known when the kernel runs."""
-    if not isinstance(cost, Value):
-        return b.constant(limit_of(cost), "i64")
-    return b.cast("fptosi", b.add(b.mul(cost, FACTOR * CYCLES), SLACK * CYCLES), "i64")
-
-
 class Crowd:
     """Counts calls and cycles in the function that `b` writes: `limit` is how many cycles a call with threads may take.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 from dovetail.dtypes import bool_, float32
 from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.ir.module import Module
+from dovetail_llvm_exec.ir.target import Target
 from dovetail_llvm_exec.ir.values import Value
 from dovetail_llvm_exec.loops.axes import Axis
 from dovetail_llvm_exec.loops.nest import Nest
@@ -18,7 +20,7 @@ from dovetail_llvm_exec.scalars import kinds
 
 DEAR = 0.09  # nanoseconds for an element that are more than writing and reading it
 ROOM = 1 << 18  # bytes on the stack of a thread, for all of them
-TAKE = "row_memory"  # the function that takes memory for a row
+ROW_MEMORY = "dovetail_row_memory"  # the function that takes memory for a row, in a module of its own
 SHARE = ROOM // 4  # bytes on the stack for one whose length is known when the kernel runs; a longer one lies on the heap
 
 
@@ -87,13 +89,12 @@ class RowCache:
 def row_memory(nest: Nest, bytes: Size) -> Value:
     """Return so many bytes of the function's own: on the stack up to SHARE, else from the heap until `release_rows`."""
     b = nest.b
-    if TAKE not in {each.name for each in b.module.builders}:
-        _write_take(b.module)
+    b.module.declare(ROW_MEMORY, "ptr", ["i64", "ptr", "i1"])
     count = b.constant(bytes, "i64")
     on_stack = b.at_head("i1", f"icmp ule {count}, {SHARE}")
     room = b.at_head("i64", f"select {on_stack}, {count}, i64 1")
     stack = b.at_head("ptr", f"alloca i8, {room}, align 64")
-    memory = b.at_head("ptr", f"call ptr @{TAKE}({count}, {stack}, {on_stack})")
+    memory = b.at_head("ptr", f"call ptr @{ROW_MEMORY}({count}, {stack}, {on_stack})")
     nest.heap.append((memory, stack))
     return memory
 
@@ -106,9 +107,11 @@ def release_rows(nest: Nest) -> None:
         b.branch(own, lambda memory=memory: b.call("free", "void", memory) and (), ())
 
 
-def _write_take(module: Module) -> None:
-    """Write the function that returns the room on the stack, or as much from the heap; without memory the process ends."""
-    b = module.function(TAKE, "ptr", [("bytes", "i64"), ("stack", "ptr"), ("enough", "i1")], linkage="internal ")
+@cache
+def written_row_memory(target: Target) -> str:
+    """Return the module of the function that returns the room on the stack, or as much from the heap; without memory the process ends."""
+    module = Module(target)
+    b = module.function(ROW_MEMORY, "ptr", [("bytes", "i64"), ("stack", "ptr"), ("enough", "i1")])
     count, stack, enough = b.params
 
     def take() -> Sequence[Value]:
@@ -118,3 +121,4 @@ def _write_take(module: Module) -> None:
 
     (memory,) = b.branch(b.not_(enough), take, [stack])
     b.ret(memory)
+    return module.text()
