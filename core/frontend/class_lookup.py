@@ -16,6 +16,7 @@ _WRAPPERS = {  # a class of what wraps a function, and the name of the function 
     type(lru_cache(len)): "__wrapped__",
 }
 NULL: Any = object()  # an empty place on the interpreter's stack or in a slot, or no such attribute, as the NULL pointer is in CPython
+address_of = object.__hash__  # as id, which an audit hook is told of: filelock has one in Python, and here that took up to 1 % of a first call
 _mro, _dict = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # which no metaclass can change
 
 
@@ -34,9 +35,9 @@ def per_class(function: Callable) -> Callable:
 
     @wraps(function)
     def cached(kind: type, *args: Any) -> Any:
-        known = results.get(id(kind))
+        key = address_of(kind)
+        known = results.get(key)
         if known is None:
-            key = id(kind)
             known = results[key] = weakref.ref(kind, lambda _: results.pop(key, None)), {}
         if args not in known[1]:
             known[1][args] = function(kind, *args)

@@ -19,9 +19,9 @@ _HARMLESS = frozenset({"torch", "dovetail"})  # packages whose context managers 
 
 def is_handled(errors: Errors = _OF_ARITHMETIC) -> bool:
     """Return whether the program may handle one of these errors where it is; by default those of arithmetic."""
-    real = sys._getframe(1)
+    real, loop = sys._getframe(1), engine.loop.__code__
     while real is not None:
-        if real.f_code is engine.loop.__code__ and _handlers(real.f_locals["frame"], real.f_locals["pc"], errors):
+        if real.f_code is loop and _handlers(real.f_locals["frame"], real.f_locals["pc"], errors):
             return True
         real = real.f_back
     return False
