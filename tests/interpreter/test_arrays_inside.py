@@ -222,9 +222,13 @@ def test_a_value_is_written_into_an_array_that_is_made_inside(name):
         assert same(compiled(x), WRITES[name](x))
 
 
-@pytest.mark.parametrize(("fn", "attempts"), [(lambda x: np.zeros(2) + x.numpy().sum(), 2), (lambda x: np.arange(2) + x.numpy().sum(), 1)])
-def test_a_call_is_traced_again_only_where_new_arrays_could_be_traced(fn, attempts, monkeypatch):
+@pytest.mark.parametrize(("new", "attempts"), [(np.zeros, 2), (np.ones, 2), (lambda n: np.full(n, 2.0), 2), (np.arange, 1)])
+def test_a_call_is_traced_again_only_where_new_arrays_could_be_traced(new, attempts, monkeypatch):
     counted, interpret = [], bytecode._interpret
+
+    def fn(x):
+        return new(2) + x.numpy().sum()
+
     monkeypatch.setattr(bytecode, "_interpret", lambda *args: counted.append(args) or interpret(*args))
     compiled = dovetail.jit(lambda x: x * 2 if fn(x)[0] > 3 else x)
     for x in (tensor(), -tensor()):
