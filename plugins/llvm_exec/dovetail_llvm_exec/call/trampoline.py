@@ -179,10 +179,8 @@ class SizedLaunch(Launch):
             (size,) = b.branch(b.compare("ge", dim, 0), read, convert)
             b.store(b.div(b.sub(size, constant), factor), b.address(buffer, "i64", b.add(b.add(tensors, loop.index), 2)), align=8)
         count, shapes = self.field("row_words"), self.field("shapes", "ptr")
-        rows, recipe = (
-            b.emit("ptr", f"alloca i64, {count}, align 16"),
-            b.address(self.words, "i64", b.add(b.mul(self.field("places"), 4), len(self.fields))),
-        )
+        rows = b.emit("ptr", f"alloca i64, {count}, align 16")
+        recipe = b.address(self.words, "i64", b.add(b.mul(self.field("places"), 4), len(self.fields)))
         b.line(f"call void {shapes.name}({buffer}, {recipe}, {rows}, {count})")
         self.workspace, cost, bytes = (b.load("i64", b.address(rows, "i64", i), align=8) for i in range(HEAD))
         self.release = b.cast("zext", b.compare("ge", cost, self.field("release")), "i64")

@@ -25,7 +25,7 @@ class SizeWords:
 
     def __init__(self, first: int, symbols: Sequence[str]):
         self.places = {name: first + i for i, name in enumerate(symbols)}
-        self.computed, self.first = first + len(symbols), first  # `computed` is the place of the first word that has a row
+        self.computed = first + len(symbols)  # the place of the first word that has a row
         self.rows: list[tuple[int, ...]] = []
 
     def place(self, size: int | Size) -> int:
