@@ -2,7 +2,7 @@
 
 The words of a table are those of FIELDS, then a row of those of ROW for each loop nest; a kernel of many sizes has rows of SIZED_ROW, and where the
 others have a number of units, of elements, or a limit, the place of that among the words of the call.  The loop nests are functions without
-their numbers (`ir/lift.py`), so kernels of one structure share their code, and a kernel whose loop nests are all known needs no compiler.
+their numbers (`ir/lift.py`), so kernels of one structure share their code, and a kernel of known loop nests needs no compiler.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.extend import BoundSymbol
 from dovetail.prims.sizes import Atom, Size
 from dovetail_llvm_exec.call.builtin import Builtin
-from dovetail_llvm_exec.ir.sizes import write_polynomial
+from dovetail_llvm_exec.ir.sizes import is_atom, polynomial_row, write_polynomial
 from dovetail_llvm_exec.ir.values import Value
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -129,11 +129,8 @@ class SizePlan:
         name = str(size)
         if name in self.registers:
             return self.registers[name]
-        terms = size.terms if type(size) is Size else {(): size}
-        row = [len(terms)]
-        for monomial, c in terms.items():
-            row += [c, len(monomial), *[self._atom(size.relations.atoms[number]) for number in monomial]]
-        if len(terms) == 1 and row[1:3] == [1, 1]:
+        row = polynomial_row(size, self._atom)
+        if is_atom(row):
             return row[3]
         self.with_row(SizeInstructions.polynomial, self.register(name), row)
         return self.registers[name]

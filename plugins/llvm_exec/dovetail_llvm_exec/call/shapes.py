@@ -87,7 +87,7 @@ class Recipe(NamedTuple):
 
 
 def recipe(sizes: SizeWords, outputs: Sequence[Any], dtypes: Sequence[int], workspace: int, costs: Sequence[Cost]) -> Recipe:
-    """Return the recipe of a kernel, whose `sizes` are complete then; its outputs have the numbers of their `dtypes`."""
+    """Return the recipe of a kernel, and complete its `sizes`; `dtypes` are the numbers of the dtypes of its outputs."""
     room = workspace if type(workspace) is int and not workspace else workspace + ALIGNED
     rows = [room, total(costs, PARTS), sum([out.bytes for out in outputs]) + room]
     for out, dtype in zip(outputs, dtypes, strict=True):

@@ -26,28 +26,29 @@ class SizeWords:
     def __init__(self, first: int, symbols: Sequence[str]):
         self.places = {name: first + i for i, name in enumerate(symbols)}
         self.computed = first + len(symbols)  # the place of the first word that has a row
-        self.rows: list[tuple[int, ...]] = []
+        self.rows: list[list[int]] = []
 
     def place(self, size: int | Size) -> int:
         """Return the place of the word that holds a size, or a plain number."""
-        terms = (size.terms if type(size) is Size else {(): size}) or {(): 0}
-        factors = {monomial: [self._atom(size.relations.atoms[number]) for number in monomial] for monomial in terms}
-        if len(terms) == 1 and list(terms.values()) == [1] and len(places := next(iter(factors.values()))) == 1:
-            return places[0]
-        row = [n for monomial, c in terms.items() for n in (c, len(monomial), *factors[monomial])]
-        return self._place(str(size), (len(terms), *row))
+        name = str(size)
+        if name not in self.places:
+            row = polynomial_row(size, self._atom)
+            self.places[name] = row[3] if is_atom(row) else self._append(row)
+        return self.places[name]
 
     def _atom(self, atom: Atom) -> int:
         if atom.parts is None:
             return self.places[atom.name]
         top, bottom = map(self.place, atom.parts)
-        return self._place(f"word {top} // word {bottom}", (0, top, bottom))
-
-    def _place(self, name: str, row: tuple[int, ...]) -> int:
+        name = f"word {top} // word {bottom}"
         if name not in self.places:
-            self.places[name] = self.computed + len(self.rows)
-            self.rows.append(row)
+            self.places[name] = self._append([0, top, bottom])
         return self.places[name]
+
+    def _append(self, row: list[int]) -> int:
+        """Return the place of a new word."""
+        self.rows.append(row)
+        return self.computed + len(self.rows) - 1
 
 
 class HeadSizes:
@@ -63,6 +64,20 @@ class HeadSizes:
             address = self.b.at_head("ptr", f"getelementptr i64, {self.b.params[0]}, i64 {place}")
             self.known[place] = self.b.at_head("i64", f"load i64, {address}, align 8")
         return self.known[place]
+
+
+def polynomial_row(size: int | Size, place: Callable[[Atom], int]) -> list[int]:
+    """Return the row of a size, or of a plain number; `place` gives that of an atom."""
+    terms = size.terms if type(size) is Size else {(): size}
+    row = [len(terms)]
+    for monomial, c in terms.items():
+        row += [c, len(monomial), *[place(size.relations.atoms[number]) for number in monomial]]
+    return row if terms else [1, 0, 0]
+
+
+def is_atom(row: list[int]) -> bool:
+    """Return whether a row is that of an atom alone, which has its own place: row[3]."""
+    return row[:3] == [1, 1, 1]
 
 
 def write_polynomial(b: Builder, word: Callable[[Value], Value], number: Callable[[Value], Value], at: Value) -> tuple[Value, Value]:
