@@ -110,3 +110,19 @@ def test_a_module_that_the_program_writes_to_is_not_watched():
     watched = state_of(compiled)
     assert watched.watched is not None and net not in set(watched.objects)
     assert compiled.cache_info().programs == 1
+
+
+def test_the_items_of_a_tuple_are_state(way):
+    net = torch.nn.Sequential(*[torch.nn.Conv2d(3, 3, 3, padding=1) for _ in range(6)])
+    compiled = dovetail.jit(net, interpretation="bytecode")
+    x = torch.randn(1, 3, 8, 8)
+    compiled(x)
+    prologue = dovetail.last_prologue_traces(compiled)[-1]
+    assert not [line for line in prologue.lines if line.symbol is dovetail.prims.unpack_item and line.kwargs["key"] == 1]
+    for padding in ((0, 1), (1, 0), (True, 1)):
+        net[2].padding = padding
+        torch.testing.assert_close(compiled(x), net(x))
+    net[2].padding = [1, 1]
+    torch.testing.assert_close(compiled(x), net(x))
+    net[2].padding[0] = 0
+    torch.testing.assert_close(compiled(x), net(x))

@@ -26,8 +26,9 @@ from dovetail.frontend.guards.tensor_checks import TensorChecks
 from dovetail.prims import Symbol
 from dovetail.prims.sizes import is_symbolic
 from dovetail.torch_internals import active_mode
-from dovetail.trace import BoundSymbol, NumberProxy, Proxy, Trace, proxies, to_callable
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, Trace, proxies
 from dovetail.trace.printing import identifier
+from dovetail.trace.stepping import SteppedProgram
 
 FEW = 8  # up to so many tensors, each has a line of its own
 FEW_MODULES = 4  # up to so many modules, each is checked at every call
@@ -64,10 +65,13 @@ def prologue(
         buffers: sources of the buffers whose content is guarded; what the program writes may share no memory with them.
     """
     builder = PrologueBuilder(trace, tensors, _modules(guards, changing), changing, sizes)
+    builder.tuples = {guard.source for guard in guards if guard.kind == "type" and guard.value is tuple}
     builder.check(prims.check_modes, active=active_mode, reason="a mode of torch is around the call, which runs in eager mode")
-    batched = [guard for guard in guards if builder.is_batched(guard)]
+    batched = []
     for guard in guards:
-        if not builder.is_batched(guard):
+        if builder.is_batched(guard):
+            batched.append(guard)
+        else:
             builder.guard(guard)
     builder.batch(batched)
     builder.batch_classes([guard for guard in batched if guard.kind == "lacks"])
@@ -96,7 +100,8 @@ def checks(guards: Sequence[Guard]) -> Trace:
 
 def _modules(guards: Sequence[Guard], changing: Collection[int]) -> dict[int, torch.nn.Module]:
     """Return the modules that are constants of the program and that it does not write to, by their ids; none where there are few."""
-    roots = {id(source.key): source.key for guard in guards if (source := guard.source.root).kind == "const"}
+    sources = dict.fromkeys([guard.source.root for guard in guards])
+    roots = {id(source.key): source.key for source in sources if source.kind == "const"}
     modules = {mark: x for mark, x in roots.items() if is_module_class(type(x)) and not {mark, id(_instance_dict(x))} & set(changing)}
     return modules if len(modules) > FEW_MODULES else {}
 
@@ -131,6 +136,7 @@ class PrologueBuilder:
         self.namespaces: dict[int, Proxy] = {}  # id of a constant -> its `__dict__` at the call
         self.modules, self.changing, self.tables = modules, changing, dict[int, dict]()
         self.state_values: set[Proxy] = set()  # values that the modules' state has
+        self.tuples: set[Source] = set()  # sources of what is guarded to be a tuple
         self.lines, self.state_lines = self.trace.lines, list[BoundSymbol]()
         self.state_index: int | None = None  # before which line the state is read
 
@@ -180,7 +186,7 @@ class PrologueBuilder:
             proxy = self.values[source] = Proxy(f"v{next(self.trace.names)}") if proxy is None else proxy
             symbol, args, kwargs = self._read(source)
             certain = source.kind in ("fresh", "setting") or (source.parent.kind == "arg" and source.parent.key == "args")
-            lasting = self.is_table(source.parent) if source.kind == "item" else self._is_field(source)
+            lasting = self._is_part(source, args[0]) if source.kind == "item" else self._is_field(source)
             with self.of_state(lasting):
                 self.line(symbol, args, kwargs if certain else kwargs | {"miss": Miss(partial(_unreadable, source))}, proxy)
             if lasting:
@@ -284,6 +290,10 @@ class PrologueBuilder:
         self.tables[id(table)] = table
         return True
 
+    def _is_part(self, source: Source, container: Proxy) -> bool:
+        """Return whether an item is one of a dictionary that is watched, or of a tuple that the state has: what is in that never changes."""
+        return self.is_table(source.parent) or (source.parent in self.tuples and container in self.state_values)
+
     def _lasts(self, guard: Guard) -> bool:
         """Return whether a guard on a value of the state holds as long as the state does not change."""
         lasting, value = KINDS[guard.kind].lasting, guard.value
@@ -291,6 +301,8 @@ class PrologueBuilder:
             return value.kind == "const" or self.value(value) in self.state_values
         if lasting is Lasting.CLASS:
             return not value.__flags__ & HEAP
+        if guard.kind == "len" and guard.source in self.tuples:
+            return True
         return lasting is Lasting.OBJECT or (lasting is Lasting.TABLE and self.is_table(guard.source))
 
     def is_batched(self, guard: Guard) -> bool:
@@ -345,7 +357,7 @@ class PrologueBuilder:
         outputs = tuple([out for line in self.state_lines if (out := line.out) in read])
         program = Trace("state", made_by="guards", names=self.trace.names, lines=self.state_lines, outputs=outputs)
         program.constants = self.trace.constants
-        state = self.constant(ModuleState(to_callable(program), tuple(self.modules.values()), tuple(self.tables.values())))
+        state = self.constant(ModuleState(SteppedProgram(program, Miss), tuple(self.modules.values()), tuple(self.tables.values())))
         line = BoundSymbol(prims.unpack_state, (), {"state": state}, outputs or None, [], body=tuple(self.state_lines))
         self.trace.lines.insert(self.state_index, line)
 
