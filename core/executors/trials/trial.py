@@ -229,7 +229,7 @@ def _stands_for(dispatched: Trace) -> dict[Any, tuple[BoundSymbol, tuple[Any, ..
 
 def _mark(line: BoundSymbol) -> Any:
     """Return what identifies a line across passes: its results."""
-    return tuple(map(id, line.writes)) or id(line)
+    return tuple(line.writes) or line
 
 
 def _now(p: Proxy, env: dict[Proxy, Proxy]) -> Proxy:

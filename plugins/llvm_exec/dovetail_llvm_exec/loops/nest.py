@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -249,12 +250,12 @@ class Nest:
         here, key = self._here(form, depth)
         if depth == 0:
             start = self.b.constant(form.const, "i64")
-            return self._sum(start, here) if here else start
+            return self._sum(start, here, depth) if here else start
         below = self.position(form, depth - 1)
         if not here:
             return below
         name = ("position", key)
-        return self.find(name, depth) or self.keep(name, self._sum(below, here))
+        return self.find(name, depth) or self.keep(name, self._sum(below, here, depth))
 
     def pointer(self, buffer: Buffer, form: Form, depth: int | None = None) -> Value:
         """Return the address of a form's element, without the lanes."""
@@ -266,9 +267,9 @@ class Nest:
             return pointer
         if depth == 0:
             at, start = self.pointers[buffer], self.b.constant(form.const, "i64")
-            moved = self._sum(start, here) if here else start if form.const else None
+            moved = self._sum(start, here, depth) if here else start if form.const else None
         else:
-            at, moved = self.pointer(buffer, form, depth - 1), self._sum(None, here) if here else None
+            at, moved = self.pointer(buffer, form, depth - 1), self._sum(None, here, depth) if here else None
         if moved is None:
             return at
         return self.keep(name, self.b.address(at, kinds.stored(buffer.dtype), moved))
@@ -296,11 +297,18 @@ class Nest:
         moving = tuple((e, s) for e, s in form.moving if self.level(e) <= depth)
         return terms_here, (form.const, terms, moving)
 
-    def _sum(self, start: Value | None, terms: list[tuple[Value, int]]) -> Value:
-        for value, step in terms:
-            scaled = value if step == 1 else self.b.mul(value, step)
-            start = scaled if start is None or start.name == "0" else self.b.add(start, scaled)
-        return start
+    def _sum(self, start: Value | None, terms: list[tuple[Value, int]], depth: int) -> Value:
+        """Return start + the sum of value * step, of terms that change in the scope `depth`; equal products and sums are computed once."""
+        name = ("sum", *[(value.name, step) for value, step in terms])
+        total = self.find(name, depth)
+        if total is None:
+            products = [value if step == 1 else self._product(value, step, depth) for value, step in terms]
+            total = self.keep(name, functools.reduce(self.b.add, products))
+        return total if start is None or start.name == "0" else self.b.add(start, total)
+
+    def _product(self, value: Value, step: int, depth: int) -> Value:
+        name = ("product", value.name, step)
+        return self.find(name, depth) or self.keep(name, self.b.mul(value, step))
 
     def _index(self, form: Form, lanes: int) -> Value:
         at = self.position(form)
