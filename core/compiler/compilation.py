@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -69,6 +69,10 @@ class Compilation:
     distribution: Distribution | None = None
     layouts: Mapping[int, Layout] = field(default_factory=dict)
     settled: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def later(self) -> Compilation:
+        """Return the arguments for compilations after this one: the acquired program is gone by then."""
+        return replace(self, environment=None, epilogue=None)
 
     @property
     def fused(self) -> bool:

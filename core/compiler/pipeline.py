@@ -20,7 +20,7 @@ of `Compilation`: `def split(joint, *, recompute, written, fused)`.  Every progr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +36,7 @@ from dovetail.frontend import bytecode, native
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.shards import layouts_of
+from dovetail.prims import Tag
 from dovetail.trace import (
     JointTrace,
     Proxy,
@@ -128,15 +129,15 @@ class Trained:
         joint: results and gradients in one program.
         forward: the steps from the computation to the forward that runs.
         backward: the steps from what was split off to the backward that runs.
-        differentiable: a joint program in which every line has a gradient, for gradients of gradients.
         rules: how lines were differentiated; None for a program that is differentiated by registered rules alone.
+        twice: returns a joint program in which every line has a gradient, for gradients of gradients; None where `joint` is that.
     """
 
     joint: JointTrace
     forward: list[Trace]
     backward: list[Trace]
-    differentiable: JointTrace
     rules: GradRules | None = None
+    twice: Callable[[], JointTrace] | None = None
 
 
 def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
@@ -213,9 +214,26 @@ def train(computation: Trace, compilation: Compilation) -> Trained | None:
     trained = cut(joint, compilation)
     trained.forward, trained.rules = steps + trained.forward, rules
     if rules.by_executors:  # the lines of executors' rules may have no rules of their own
-        with suppress(NoGradRule):  # an operation that only its executor can differentiate
-            trained.differentiable = (differentiate(steps[-1], compilation) or joint)[-1]
+        trained.twice = _differentiable(steps[-1], joint[-1], compilation)
     return trained
+
+
+def _differentiable(computation: Trace, joint: JointTrace, compilation: Compilation) -> Callable[[], JointTrace]:
+    """Return a function that differentiates a computation by registered rules; it returns `joint` where an operation has none."""
+
+    def twice(compilation: Compilation) -> JointTrace:
+        with suppress(NoGradRule):  # an operation that only its executor can differentiate
+            return (differentiate(computation, compilation) or [joint])[-1]
+        return joint
+
+    def later() -> JointTrace:
+        with compilation.settled():
+            return twice(compilation.later())
+
+    if any([Tag.HISTORY in line.symbol.tags for line in joint.lines]):  # backwards of the user's can only be traced now
+        now = twice(compilation)
+        return lambda: now
+    return later
 
 
 def simplify(computation: Trace, compilation: Compilation) -> list[Trace]:
@@ -234,7 +252,7 @@ def cut(joint: list[JointTrace], compilation: Compilation) -> Trained:
     """Return the forward and the backward that a joint program is split into, with the steps to what runs."""
     forward, backward = apply(SPLIT, joint[-1], compilation)
     forwards, backwards = lower(FORWARD, forward, compilation), lower(BACKWARD, backward, compilation)
-    return Trained(joint[-1], [*joint, *forwards], backwards, joint[-1])
+    return Trained(joint[-1], [*joint, *forwards], backwards)
 
 
 def lower(program: str, trace: Trace, compilation: Compilation) -> list[Trace]:

@@ -49,7 +49,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     The backward for calls in which some cotangents are None, and gradients of gradients, are compiled when they are first needed.
     """
     executors, account, trials = compilation.executors, compilation.account, list[Trial]()
-    later = replace(compilation, environment=None, epilogue=None)  # for later compilations: the acquired program is gone by then
+    later = compilation.later()
     split_off = trained.backward[0]
 
     def generate_backward(steps: list[Trace]) -> Callable[..., Sequence[Any]]:
@@ -68,14 +68,16 @@ def training(trained: Trained, compilation: Compilation) -> Training:
         account.programs = 2
     tensors = [p for p in split_off.saved if isinstance(p, TensorProxy)]
     numbers = [p for p in split_off.saved if not isinstance(p, TensorProxy)]
-    pullback = Pullback(trained.differentiable, tensors, numbers, compilation.written, lambda program: with_history(program, later))
+    by_executors = [] if trained.rules is None else trained.rules.by_executors
+    twice = trained.twice, [line for line, _ in by_executors]
+    pullback = Pullback(trained.joint, tensors, numbers, compilation.written, lambda program: with_history(program, later), *twice)
     pulled, constant = _positions(trained.joint)
     delivered = stages(trained.backward[-1]) if compilation.stage_bytes is not None else []
     forward, backwards = GENERATE(trained.forward[-1]), {(): generate_backward(trained.backward)}
     saves = compilation.environment is not None and bool(split_off.saved)
     check = compilation.environment.check_backward() if compilation.environment is not None else None
     bridge = Bridge(forward, pulled, constant, pullback, backward_without, backwards, delivered, compilation.layouts, check, saves)
-    by_rules = [] if trained.rules is None else [(line, ex) for line, ex in trained.rules.by_executors if not ex.last_resort]
+    by_rules = [(line, ex) for line, ex in by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:
         trials.insert(0, tried)

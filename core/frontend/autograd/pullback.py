@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from threading import Lock
+from collections.abc import Callable, Collection, Iterable, Sequence
+from threading import RLock
 from typing import Any
 
 import torch
@@ -14,78 +13,96 @@ from dovetail.errors import DovetailError
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.trials.reference import referees
 from dovetail.langs.torch import TO_TORCH, torch_device
-from dovetail.trace import JointTrace, Proxy, TensorProxy, Trace, proxies, recording, substitute, to_callable
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, proxies, recording, substitute, to_callable
 from dovetail.trace.passes.dce import needed
 
 Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
 
 
-@dataclass
 class Pullback:
     """Gradients as a function of inputs and cotangents, compiled by the first backward that needs a history.
 
-    Attributes:
+    Args:
         joint: results and gradients in one program.
         saved: the tensors that the forward saves.
         numbers: the numbers that it saves.
         written: the inputs that are overwritten after it.
         build: compiles the program.
+        twice: returns the joint program in which every line has a gradient; None where `joint` is that.
+        by_executors: the lines that are differentiated otherwise in `joint`.
+
+    Attributes:
         extra: the positions of inputs that only this program needs, so that the forward has to save them, too.
         extra_numbers: the positions of such inputs that are numbers.
-        problem: why there is no such program; None where there is one.
+        problem: why there is no such program; None where there is one, or none was needed yet.
         overwritten: whether an input that the program needs is overwritten.
     """
 
-    joint: JointTrace
-    saved: Sequence[Proxy]
-    numbers: Sequence[Proxy]
-    written: Collection[Proxy]
-    build: Build
-    extra: list[int] = field(init=False)
-    extra_numbers: list[int] = field(init=False)
-    problem: str | None = field(init=False, default=None)
-    run: Callable[..., tuple] | None = None
-    lock: Any = field(default_factory=Lock)
-
-    def __post_init__(self) -> None:
-        joint, cotangents = self.joint, self.joint.cotangents
-        self.inputs = joint.inputs[: len(joint.inputs) - len(cotangents)]
-        self.gradients = joint.outputs[1]
-        self.lines = needed([line for line in joint.lines if not line.effects], self.gradients)
-        computed = {p for line in self.lines for p in line.writes}
-        known = {*cotangents, *joint.constants}
-        reads = dict.fromkeys([p for line in self.lines for p in line.reads] + proxies(self.gradients))
-        self.needs = [p for p in reads if p not in computed and p not in known]
-        kept = {*self.saved, *self.numbers}
-        wanted, written = set(self.needs), set(self.written)
-        extra = [i for i, p in enumerate(self.inputs) if p in wanted and p not in kept and p not in written]
+    def __init__(
+        self,
+        joint: JointTrace,
+        saved: Sequence[Proxy],
+        numbers: Sequence[Proxy],
+        written: Collection[Proxy],
+        build: Build,
+        twice: Callable[[], JointTrace] | None = None,
+        by_executors: Iterable[BoundSymbol] = (),
+    ):
+        self.joint, self.saved, self.numbers, self.written, self.build, self.twice = joint, saved, numbers, frozenset(written), build, twice
+        self.inputs = joint.inputs[: len(joint.inputs) - len(joint.cotangents)]
+        # A rule reads no more than what its line reads and computes: what that depends on is saved.
+        wanted = [*joint.outputs[1], *[p for line in by_executors for p in line.reads]]
+        needs, kept = set(_lines_and_needs(joint, wanted)[1]), {*saved, *numbers, *written}
+        extra = [i for i, p in enumerate(self.inputs) if p in needs and p not in kept]
         self.extra = [i for i in extra if isinstance(self.inputs[i], TensorProxy)]
         self.extra_numbers = [i for i in extra if not isinstance(self.inputs[i], TensorProxy)]
-        available = {*kept, *(self.inputs[i] for i in extra)}
-        self.overwritten = not written.isdisjoint(wanted)
-        if self.overwritten:
-            self.problem = "it writes into an argument that its gradient depends on"
-        elif any([p not in available for p in self.needs]):
-            self.problem = "its gradient depends on a random number, or on what the host computed, that is not kept"
-        self.flows = self._sources()
+        self.lines: list[BoundSymbol] = []
+        self.needs: list[Proxy] = []
+        self.flows: list[set[Proxy]] | None = None  # for each gradient the cotangents that it depends on; None until the lines are known
+        self.problem: str | None = None
+        self.overwritten = False
+        self.run: Callable[..., tuple] | None = None
+        self.lock = RLock()
+
+    def _know(self) -> None:
+        """Find out of which lines the program consists, and whether all that it needs is there."""
+        with self.lock:
+            if self.flows is not None:
+                return
+            try:
+                self.joint = self.twice() if self.twice is not None else self.joint
+            except (DovetailError, RecursionError) as error:
+                self.problem, self.flows = str(error), []
+                return
+            self.lines, self.needs = _lines_and_needs(self.joint, self.joint.outputs[1])
+            available = {*self.saved, *self.numbers, *[self.inputs[i] for i in (*self.extra, *self.extra_numbers)]}
+            self.overwritten = not self.written.isdisjoint(self.needs)
+            if self.overwritten:
+                self.problem = "it writes into an argument that its gradient depends on"
+            elif any([p not in available for p in self.needs]):
+                self.problem = "its gradient depends on a random number, or on what the host computed, that is not kept"
+            self.flows = self._sources()
 
     def _sources(self) -> list[set[Proxy]]:
-        """Return for each gradient the cotangents that it depends on."""
         sources: dict[Proxy, set[Proxy]] = {p: {p} for p in self.joint.cotangents}
         for line in self.lines:
             read = set().union(*[sources.get(p, ()) for p in line.reads])
             if read:
                 sources.update(dict.fromkeys(line.writes, read))
-        return [sources.get(p, set()) if p is not None else set() for p in self.gradients]
+        return [sources.get(p, set()) if p is not None else set() for p in self.joint.outputs[1]]
 
     def values(self, saved: Sequence[Any], numbers: Sequence[Any], extra: Sequence[Any]) -> list[Any]:
         """Return the inputs of the program among what a call saved; `extra` has the tensors first."""
+        self._know()
         held = dict(zip(self.saved, saved, strict=True)) | dict(zip(self.numbers, numbers, strict=True))
         held |= dict(zip([self.inputs[i] for i in (*self.extra, *self.extra_numbers)], extra, strict=True))
         return [held[p] for p in self.needs if p in held]
 
     def __call__(self, values: list[Any], cotangents: Sequence[Any]) -> list[Any] | None:
-        """Return the gradients, None where nothing flows; None in all where they cannot have a history.  A cotangent may be None."""
+        """Return the gradients, None where nothing flows; None in all where they cannot have a history.  A cotangent may be None.
+
+        `values` are those of `values()`.
+        """
         if self.run is None and self.problem is None:
             with self.lock:
                 self._compile()
@@ -94,7 +111,7 @@ class Pullback:
         with torch.enable_grad():
             full = [_zeros(p) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
             results = iter(self.run(*values, *full))
-            gradients = [None if p is None else next(results) for p in self.gradients]
+            gradients = [None if p is None else next(results) for p in self.joint.outputs[1]]
         absent = {p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None}
         return [None if sources <= absent else g for g, sources in zip(gradients, self.flows, strict=True)]
 
@@ -109,7 +126,7 @@ class Pullback:
             run = to_callable(dispatch(program, referees(resolve_executors())))
         full = [_zeros(p) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
         results = iter(run(*values, *full))
-        return [None if p is None else next(results) for p in self.gradients]
+        return [None if p is None else next(results) for p in self.joint.outputs[1]]
 
     def _compile(self) -> None:
         try:
@@ -126,11 +143,20 @@ class Pullback:
         aliased = {*program.inputs, *program.constants}  # a result that is one of these, or another result, is a copy
         results: list[Proxy] = []
         with recording(program):
-            for p in [cotangents.get(p, p) for p in self.gradients if p is not None]:
+            for p in [cotangents.get(p, p) for p in joint.outputs[1] if p is not None]:
                 results.append(prims.clone(p) if p in aliased else p)
                 aliased.add(p)
         program.outputs = tuple(results)
         return program
+
+
+def _lines_and_needs(joint: JointTrace, wanted: Iterable[Proxy | None]) -> tuple[list[BoundSymbol], list[Proxy]]:
+    """Return the lines of a joint program, but for those with effects, that compute what is `wanted`, and the values that they need."""
+    wanted = proxies(tuple(wanted))
+    lines = needed([line for line in joint.lines if not line.effects], wanted)
+    computed, present = {p for line in lines for p in line.writes}, {*joint.cotangents, *joint.constants}
+    reads = dict.fromkeys([p for line in lines for p in line.reads] + wanted)
+    return lines, [p for p in reads if p not in computed and p not in present]
 
 
 def _zeros(p: TensorProxy) -> torch.Tensor:
