@@ -72,10 +72,11 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Seed the generators, so that what a test draws does not depend on the tests before it; switch trials off but where `trials` asks for them.
 
-    A trial runs each line of a program twice, and calls are counted in many tests.
+    A trial runs each line of a program twice, and calls are counted in many tests.  Kernels are optimized at once, as they are after some calls.
     """
     seed_generators()
     os.environ["DOVETAIL_TRIAL"] = "off" if item.get_closest_marker("trials") is None else "first"
+    os.environ["DOVETAIL_DRAFTS"] = "false"
 
 
 @pytest.hookimpl(wrapper=True)

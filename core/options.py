@@ -217,6 +217,14 @@ TRIAL_FOLDER = Option(
     text,
     example='trial_folder = "trials"',
 )
+DRAFTS = Option(
+    "DOVETAIL_DRAFTS",
+    True,
+    "Let kernels begin as drafts, which compile in a third of the time and run slower: after a few calls optimized code that computes the same takes "
+    "their place. The first call returns sooner, one of the next ones later.",
+    switch,
+    example="drafts = false",
+)
 INTERPRETATION = Option(
     "DOVETAIL_INTERPRETATION",
     "bytecode",
@@ -304,6 +312,7 @@ OPTIONS: tuple[Option, ...] = (
         TRIAL,
         TRIAL_BUDGET,
         TRIAL_FOLDER,
+        DRAFTS,
         DEBUG,
         INTERPRETATION,
         RANDOM,
@@ -383,6 +392,11 @@ def environment() -> tuple[tuple[str, str], ...]:
 def debug() -> int:
     """Return the level of `DOVETAIL_DEBUG`, from 0 to 4."""
     return DEBUG.read()
+
+
+def drafts() -> bool:
+    """Return whether kernels may begin as code that is not optimized."""
+    return DRAFTS.read()
 
 
 def forbids(cause: str) -> bool:

@@ -107,8 +107,8 @@ class Subject:
         return cls(ex, others, options, limits_in(file), changed, environment, source=source)
 
     def configured(self) -> AbstractContextManager[None]:
-        """Give the executor the options under which it is tested while open, without trials, which would correct what it computes."""
-        return use(options={self.name: self.options} if self.options else None, trial="off")
+        """Give the executor the options under which it is tested while open, without trials, which would correct what it computes, and drafts."""
+        return use(options={self.name: self.options} if self.options else None, trial="off", drafts=False)
 
     @property
     def name(self) -> str:

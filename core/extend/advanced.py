@@ -40,6 +40,7 @@ from dovetail.langs.torch import lookaside as lookaside
 from dovetail.langs.torch import make_symbol as make_symbol
 from dovetail.langs.torch import symbol_for as symbol_for
 from dovetail.options import debug as debug
+from dovetail.options import drafts as drafts
 from dovetail.prims import NumberSpec as NumberSpec
 from dovetail.prims import Symbol as Symbol
 from dovetail.prims import prim as prim

@@ -46,7 +46,7 @@ MAIN = """
 if __name__ == "__main__":
     compiled = dovetail.jit(program, executors={executors})
     errors = []
-    with dovetail.use(trial="off"):  # or the reference would stand in for what is wrong
+    with dovetail.use(trial="off", drafts=False):  # or the reference would stand in for what is wrong
         for seed in range({seed}, {seed} + {calls}):
             expected, precise = run(program, inputs(seed), seed), run(exactly, inputs(seed, wide=True), seed)
             for _ in range({repeats}):

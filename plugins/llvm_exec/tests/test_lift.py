@@ -21,7 +21,7 @@ def written(monkeypatch):
     """The modules that are compiled, by a compiler that knows none yet."""
     texts, emit = [], jit.Compiler._object
     monkeypatch.setattr(jit, "compiler", functools.cache(lambda: jit.Compiler(folder=None)))
-    monkeypatch.setattr(jit.Compiler, "_object", lambda self, text: texts.append(text) or emit(self, text))
+    monkeypatch.setattr(jit.Compiler, "_object", lambda self, text, draft: texts.append(text) or emit(self, text, draft))
     return texts
 
 

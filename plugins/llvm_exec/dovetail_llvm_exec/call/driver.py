@@ -3,15 +3,22 @@
 The words of a table are those of FIELDS, then a row of those of ROW for each loop nest; a kernel of many sizes has rows of SIZED_ROW, and where the
 others have a number of units, of elements, or a limit, the place of that among the words of the call.  The loop nests are functions without
 their numbers (`ir/lift.py`), so kernels of one structure share their code, and a kernel of known loop nests needs no compiler.
+
+The loop nests of a short kernel are drafts at first, which LLVM has not optimized.  The table counts its runs, of which the last but few let Python
+compile them again: a program that is called once or twice does not wait for that.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
+import warnings
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from dovetail.extend.advanced import ExecutorWarning
 from dovetail_llvm_exec.ir import jit
 from dovetail_llvm_exec.ir.module import Builder, Module
 from dovetail_llvm_exec.ir.sizes import SizeWords
@@ -22,12 +29,15 @@ from dovetail_llvm_exec.loops.program import pays
 from dovetail_llvm_exec.loops.stage import Phase
 from dovetail_llvm_exec.scalars.costs import GRAIN
 
-FIELDS = ("limit", "counters", "nests")  # cycles that a call with threads may take, 0 for kernels without; two counters of `Crowd`
+FIELDS = ("limit", "counters", "nests", "left")  # cycles that a call with threads may take, 0 for kernels without; two counters of `Crowd`
 ROW = ("function", "numbers", "units", "threads")
 SIZED_ROW = ("function", "numbers", "units", "elements", "enough", "grain")  # threads from `enough` elements on, one for each `grain` of them
 NAME, SHARE = "run", "share"
 MOST_THREADS = 1 << 16
 NEVER = 1 << 62  # as `enough`
+SHORT = 250_000.0  # nanoseconds that a kernel of drafts may take
+RUNS = 6  # of a draft, for each line that runs it: the first trial of a line takes five
+FINISH = "dovetail_finish"
 
 
 class NestCall(NamedTuple):
@@ -41,15 +51,33 @@ class NestCall(NamedTuple):
 class DrivenKernel:
     """A kernel that is a table: `address` is the driver's, `table` what that gets."""
 
-    def __init__(self, driver: jit.Kernel, functions: Sequence[jit.Kernel], calls: Sequence[NestCall], limit: int):
-        self.functions, self.calls, self.driver = tuple(functions), tuple(calls), driver
+    def __init__(self, compiler: jit.Compiler, driver: jit.Kernel, functions: Sequence[jit.Kernel], calls: Sequence[NestCall], limit: int):
+        self.compiler, self.functions, self.calls, self.driver = compiler, tuple(functions), tuple(calls), driver
+        self.drafts = tuple([function for function in functions if function.draft])  # they live as long: another thread may run them
         self.address, self.limit = driver.address, limit
         self._numbers = [(ctypes.c_int64 * max(len(call.numbers), 1))(*call.numbers) for call in calls]
-        words = [limit, 0, len(calls)]
+        words = [limit, 0, len(calls), 0]
         for function, call, numbers in zip(functions, calls, self._numbers, strict=True):
             words += [function.address, ctypes.addressof(numbers), *call.words]
         self._words = (ctypes.c_int64 * len(words))(*words)
         self.table: int = ctypes.addressof(self._words)
+        if self.drafts:
+            _WITH_DRAFTS[self.table] = self
+            self.allow_runs()
+
+    def allow_runs(self) -> None:
+        """Let drafts run some more times, for another line that runs them."""
+        if any([function.draft for function in self.functions]):
+            self._words[LEFT] += RUNS
+
+    def finish(self) -> None:
+        """Put optimized code in the place of drafts; calls that are running go on in these."""
+        functions = [self.compiler.finished(function) if function.draft else function for function in self.functions]
+        at = len(FIELDS)
+        for function, call in zip(functions, self.calls, strict=True):
+            self._words[at] = function.address
+            at += 2 + len(call.words)
+        self.functions, self._words[LEFT] = tuple(functions), 0
 
     @property
     def cached(self) -> bool:
@@ -59,6 +87,23 @@ class DrivenKernel:
     def facts(self) -> dict[str, Any]:
         """Return what makes an equal kernel in another process."""
         return {"limit": self.limit, "calls": [list(call) for call in self.calls]}
+
+
+LEFT = FIELDS.index("left")
+_WITH_DRAFTS: weakref.WeakValueDictionary[int, DrivenKernel] = weakref.WeakValueDictionary()  # kernels by the address of their table
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _finish(table: int) -> None:
+    """Finish a kernel, from its driver: an error cannot leave here, and the drafts compute the same."""
+    kernel = _WITH_DRAFTS.get(table)
+    try:
+        if kernel is not None:
+            kernel.finish()
+    except KeyboardInterrupt:
+        _thread.interrupt_main()
+    except Exception as error:
+        warnings.warn(f"a kernel stays a draft, since LLVM does not optimize it: {error}", ExecutorWarning, stacklevel=2)
 
 
 def row_of(phase: Phase, parallel: bool) -> tuple[int, int]:
@@ -78,11 +123,12 @@ def recalled(compiler: jit.Compiler, facts: dict[str, Any], parallel: bool) -> D
     """Return the kernel of what `facts` returned; None where code of it is no longer on disk."""
     calls = [NestCall(*call) for call in facts["calls"]]
     functions = [function for call in calls if (function := compiler.known(call.key)) is not None]
-    return DrivenKernel(driver(compiler, parallel), functions, calls, facts["limit"]) if len(functions) == len(calls) else None
+    return DrivenKernel(compiler, driver(compiler, parallel), functions, calls, facts["limit"]) if len(functions) == len(calls) else None
 
 
 def driver(compiler: jit.Compiler, parallel: bool, *, sized: bool = False) -> jit.Kernel:
     """Return the driver; `parallel`: one that shares units among threads, `sized`: for kernels of many sizes."""
+    compiler.provide(FINISH, ctypes.cast(_finish, ctypes.c_void_p).value or 0)
     return compiler.shared(written(compiler.target, parallel, sized), NAME)
 
 
@@ -92,6 +138,7 @@ def written(target: Target, parallel: bool, sized: bool) -> str:
     module = Module(target)
     b = module.function(NAME, "void", [("args", "ptr"), ("threads", "i32"), ("table", "ptr")])
     args, threads, table = b.params
+    _count(module, b, table)
     limit, start = b.load("i64", table, align=8), b.constant(0, "i64")
     several = b.compare("ne", limit, 0)
     if sized:
@@ -109,6 +156,25 @@ def written(target: Target, parallel: bool, sized: bool) -> str:
     if parallel:
         _share(module, sized)
     return module.text()
+
+
+def _count(module: Module, b: Builder, table: Value) -> None:
+    """Write the count of the runs that drafts have left; behind the last of them they are finished."""
+    module.declare(FINISH, "void", ["ptr"])
+    place = b.address(table, "i64", LEFT)
+    left = b.load("i64", place, align=8)
+
+    def count() -> Sequence[Value]:
+        less = b.sub(left, 1)
+        b.store(less, place, align=8)
+        b.branch(b.compare("eq", less, 0), finish, (), rarely=True)
+        return ()
+
+    def finish() -> Sequence[Value]:
+        b.line(f"call void @{FINISH}({table})")
+        return ()
+
+    b.branch(b.compare("gt", left, 0), count, (), rarely=True)
 
 
 def _call(module: Module, b: Builder, args: Value, threads: Value, row: Value, parallel: bool, sized: bool) -> None:

@@ -17,6 +17,7 @@ from dovetail.extend.advanced import (
     KernelCache,
     RegionSizes,
     SizedKernels,
+    drafts,
     line_by_line,
     prims_of,
     region_key,
@@ -43,10 +44,11 @@ Maker = Callable[[tuple, tuple], torch.Tensor]  # results of the kernel, and its
 
 
 class CompiledRegion(NamedTuple):
-    """What a region became: its function, and how many loop nests are in it."""
+    """What a region became: its function, how many loop nests are in it, and the kernel of these."""
 
     call: Callable[..., tuple] | None
     nests: int
+    kernel: driver.DrivenKernel | None = None
 
 
 class Remade(NamedTuple):
@@ -97,7 +99,10 @@ class Kernels:
 
     def get(self, region: Trace) -> Callable[..., tuple]:
         """Return the function of a region."""
-        return self.compiled(region).call
+        compiled_region = self.compiled(region)
+        if (kernel := compiled_region.kernel) is not None and kernel.drafts:
+            kernel.allow_runs() if drafts() else kernel.finish()
+        return compiled_region.call
 
     def compiled(self, region: Trace) -> CompiledRegion:
         """Return what a region becomes."""
@@ -167,8 +172,9 @@ def _compiled(region: Trace, sizes: RegionSizes | None = None, mark: str | None 
         nests, bound = _recalled(graph, stored, mark) if mark is not None and sizes is None else _written(graph, stored, places)
         call = function(bound)
         if not seen and makers == list(range(len(stored))):
-            return CompiledRegion(call, nests)
-    return CompiledRegion(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), nests)
+            return CompiledRegion(call, nests, bound.kernel)
+    kernel = bound.kernel if stored else None
+    return CompiledRegion(_joined(call, makers, views, [o.base.op == "input" for o in graph.outputs]), nests, kernel)
 
 
 def _written(graph: Graph, stored: dict[Node, Output], places: tuple[Place, ...]) -> tuple[int, Bound]:
@@ -236,16 +242,16 @@ def _bound(
 
 def _driven(compiler: jit.Compiler, built: Program, *, sized: bool) -> driver.DrivenKernel:
     """Return the kernel of a program, `sized` where its sizes are known when it runs."""
-    sizes, functions, calls, limit = built.module.sizes, [], [], 0
+    sizes, functions, calls, limit, draft = built.module.sizes, [], [], 0, built.cost < driver.SHORT and drafts()
     if ROW_MEMORY in built.module.declarations:
         compiler.provide(ROW_MEMORY, _row_memory(compiler).address)
     for nest, phase in built.nests():
-        functions.append(compiler.shared(nest.text, "nest", f"; numbers: {', '.join(map(str, nest.numbers))}"))
+        functions.append(compiler.shared(nest.text, "nest", f"; numbers: {', '.join(map(str, nest.numbers))}", draft=draft))
         row = driver.sized_row_of(phase, built.parallel, sizes) if sized else driver.row_of(phase, built.parallel)
         calls.append(driver.NestCall(functions[-1].key, nest.numbers, row))
     if built.parallel:
         limit = sizes.place(total(built.costs, FACTOR * CYCLES) + limit_of(0.0)) if sized else limit_of(built.cost)
-    return driver.DrivenKernel(driver.driver(compiler, bool(threads.pool()), sized=sized), functions, calls, limit)
+    return driver.DrivenKernel(compiler, driver.driver(compiler, bool(threads.pool()), sized=sized), functions, calls, limit)
 
 
 @cache

@@ -3,6 +3,9 @@
 An object is kept under the hash of its IR, the machine and LLVM's version, so a second process loads in a quarter of a millisecond what
 the first compiled in ten.  A record names the object of a region, so that its IR need not be written again.  Each is written
 to a file of its own, which is then renamed: a reader sees all of one or none.  Those that nobody has loaded for longest make room for new ones.
+
+LLVM compiles a draft in a third of the time, without optimizing: its code computes the same, slower.  It is kept with its IR, from which `finished`
+compiles it again.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import re
 import sys
 import threading
 import weakref
+import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -30,8 +34,10 @@ from dovetail.extend.advanced import debug
 from dovetail_llvm_exec.ir.target import Target, host
 
 SUFFIX = ".o"
+DRAFT = "d"  # behind the key of a module is the key of its draft
 KEPT = 128  # objects and records, and some 16 more, in each of the 256 folders; an object has about 5 KB, a record 300 bytes
 TIDYING = "0"  # how the key of a file ends after which old ones make room: one in sixteen
+ESTIMATE = " arcp "  # the flag of a division that LLVM estimates where it optimizes: a draft would round otherwise
 LONG = 150  # lines of a module, from which its loops are not reduced in strength
 HEADER = b"dovetail object 2\n"  # then 32 bytes: the hash of the key and of what follows
 SHOWS_IR, SHOWS_ASSEMBLY = 3, 4  # from which value of DOVETAIL_DEBUG on
@@ -41,9 +47,10 @@ class Kernel:
     """Compiled code.
 
     `address` is that of its function, and good as long as the kernel lives; `cached` says if it came from disk, `key` where it is there.
+    `draft` is the compressed IR of code that is not optimized.
     """
 
-    key = ""
+    key, draft = "", b""
     table = 0  # what the function gets as its last argument
 
     def __init__(self, library: llvm.ResourceTracker, name: str, cached: bool):
@@ -62,7 +69,7 @@ class Compiler:
     def __init__(self, target: Target | None = None, folder: Path | None = None):
         self.target = target or host()
         self.folder = folder
-        self._machine = self.target.machine()
+        self._machine, self._drafting = self.target.machine(), self.target.machine(optimization=0)
         self._linker = llvm.create_lljit_compiler(self.target.machine(), suppress_errors=True)
         self._numbers = itertools.count()  # no two libraries of a linker have one name
         self._lock = threading.Lock()
@@ -74,47 +81,70 @@ class Compiler:
         """Let code that is linked from now on call what lies at `address` by name; everything in the process can be called anyway."""
         self._provided[name] = address
 
-    def compile(self, text: str, name: str, *, verbosity: int | None = None) -> Kernel:
-        """Return the function `name` of the module `text`.
+    def compile(self, text: str, name: str, *, draft: bool = False, verbosity: int | None = None) -> Kernel:
+        """Return the function `name` of the module `text`; `draft`: one that is not optimized will do.
 
         `verbosity`, else DOVETAIL_DEBUG: 3 prints the IR on standard error, 4 the assembly, too.  IR that LLVM
         cannot read is a RuntimeError with LLVM's words; a call of what is nowhere defined is one that names it.
         """
-        key = self._key(text)
-        cached_object = self._read(key)
+        key, draft = self._key(text), draft and not shows_ir() and ESTIMATE not in text
+        object_code, source = self._read(key), b""
+        cached = object_code is not None
+        if draft and not cached:
+            object_code, source = self._read_draft(key)
+            cached = object_code is not None
         with self._lock:
             if (level := debug() if verbosity is None else verbosity) >= SHOWS_IR:
                 self._show(text, name, level)
-            object_code = cached_object or self._object(text)
-            kernel = self._link(object_code, name, text, cached_object is not None)
-            kernel.key = key
-        if cached_object is None:
+            if object_code is None:
+                object_code, source = self._object(text, draft), zlib.compress(text.encode(), 1) if draft else b""
+            kernel = self._link(object_code, name, text, cached)
+        kernel.key, kernel.draft = key, source
+        if not cached and draft:
+            self._write(key + DRAFT, len(source).to_bytes(8) + source + object_code)
+        elif not cached:
             self._write(key, object_code)
         return kernel
 
-    def shared(self, text: str, name: str, about: str = "") -> Kernel:
+    def shared(self, text: str, name: str, about: str = "", *, draft: bool = False) -> Kernel:
         """Return the function `name` of the module `text`, the one that is in use where there is one; `about` is shown with the IR."""
         key = self._key(text)
-        if (kernel := self._shared.get(key)) is None:
-            kernel = self._shared[key] = self.compile(text, name)
+        kernel = self._shared.get(key)
+        if kernel is None or (kernel.draft and not draft):
+            kernel = self._shared[key] = self.compile(text, name, draft=draft)
         elif about and (level := debug()) >= SHOWS_IR:
             self._show(text, name, level)
-        if about and debug() >= SHOWS_IR:
+        if about and shows_ir():
             print(about, file=sys.stderr)
+        return kernel
+
+    def finished(self, draft: Kernel) -> Kernel:
+        """Return the optimized function of a draft, the one that is in use where there is one."""
+        kernel = self._shared.get(draft.key)
+        if kernel is None or kernel.draft:
+            kernel = self._shared[draft.key] = self.compile(zlib.decompress(draft.draft).decode(), draft.name)
+            if (path := self._path(draft.key + DRAFT)) is not None:
+                Path(path).unlink(missing_ok=True)
         return kernel
 
     def known(self, key: str, name: str = "nest") -> Kernel | None:
         """Return a shared function by its key; None where it is neither in use nor on disk."""
         kernel = self._shared.get(key)
-        if kernel is None and (object_code := self._read(key)) is not None:
-            with self._lock:
-                kernel = self._shared[key] = self._link(object_code, name, "", True)
-                kernel.key = key
+        if kernel is not None:
+            return kernel
+        object_code, source = self._read(key), b""
+        if object_code is None:
+            object_code, source = self._read_draft(key)
+        if object_code is None:
+            return None
+        with self._lock:
+            kernel = self._shared[key] = self._link(object_code, name, "", True)
+            kernel.key, kernel.draft = key, source
         return kernel
 
     def recall(self, mark: str) -> dict[str, Any] | None:
         """Return the facts kept under `mark`; None where they are not on disk."""
-        record = self._read(self._key(f"{generator()}\n{mark}")) if debug() < SHOWS_IR else None
+        record = None if shows_ir() else self._read(self._key(f"{generator()}\n{mark}"))
         return json.loads(record) if record is not None else None
 
     def keep(self, mark: str, facts: dict[str, Any]) -> None:
@@ -129,9 +159,9 @@ class Compiler:
         with _unreduced(text):
             return self._machine.emit_assembly(_parsed(text))
 
-    def _object(self, text: str) -> bytes:
+    def _object(self, text: str, draft: bool) -> bytes:
         with _unreduced(text):
-            return self._machine.emit_object(_parsed(text))
+            return (self._drafting if draft else self._machine).emit_object(_parsed(text))
 
     def _link(self, object_code: bytes, name: str, text: str, cached: bool) -> Kernel:
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(name)
@@ -169,6 +199,14 @@ class Compiler:
         with contextlib.suppress(OSError):
             os.utime(path)  # it was of use
         return object_code
+
+    def _read_draft(self, key: str) -> tuple[bytes | None, bytes]:
+        """Return the object of a draft from disk, and its IR."""
+        content = self._read(key + DRAFT)
+        if content is None:
+            return None, b""
+        start = 8 + int.from_bytes(content[:8])
+        return content[start:], content[8:start]
 
     def _write(self, key: str, object_code: bytes) -> None:
         """Keep the object; a disk that is full or read-only is no error."""
@@ -217,6 +255,11 @@ def _unreduced(text: str) -> Iterator[None]:
         yield
     finally:
         llvm.set_option("dovetail", "-disable-lsr=false")
+
+
+def shows_ir() -> bool:
+    """Return whether IR is printed as it is compiled; then all of it is, once, and optimized."""
+    return debug() >= SHOWS_IR
 
 
 @cache
