@@ -119,7 +119,7 @@ def test_the_items_of_a_tuple_are_state(way):
     compiled(x)
     prologue = dovetail.last_prologue_traces(compiled)[-1]
     assert not [line for line in prologue.lines if line.symbol is dovetail.prims.unpack_item and line.kwargs["key"] == 1]
-    for padding in ((0, 1), (1, 0), (True, 1)):
+    for padding in ((0, 1), (1, 0), (2, 1)):
         net[2].padding = padding
         torch.testing.assert_close(compiled(x), net(x))
     net[2].padding = [1, 1]

@@ -176,6 +176,46 @@ def args(i): return ({"a": [torch.ones(4)], "k": (2.0, 3.0)[i]},)
 def f(t, k): return t * k
 def args(i): return torch.ones(4).long(), (2, 2.0)[i]
 -- pass
+== a set of tensors that become one
+def f(t, u): return t * len({t, u})
+def args(i): t, u = torch.ones(4), torch.ones(4); return ((t, u), (t, t))[i]
+-- pass
+== a set of tensors that were one
+def f(t, u): return t * len({t, u})
+def args(i): t, u = torch.ones(4), torch.ones(4); return ((t, t), (t, u))[i]
+-- pass
+== keys of a dict that become one
+def f(ts): return ts[0] * sum({t: k for k, t in enumerate(ts)}.values())
+def args(i): t, u = torch.ones(4), torch.ones(4); return ([t, u, t], [t, t, u])[i],
+-- pass
+== a tensor in a set with an outside one
+w = torch.ones(4)
+def f(t): return t * len({t, w}) + (t in {w})
+def args(i): return (torch.ones(4), w)[i],
+-- pass
+== a pair with a tensor as a key
+def f(t, u): return t * len({(t, 1), (u, 1)})
+def args(i): t, u = torch.ones(4), torch.ones(4); return ((t, u), (t, t))[i]
+-- pass
+== an argument that overrides torch functions
+class Overriding:
+    def __torch_function__(self, *args): return None
+def f(t, x): return t * (2 if torch.overrides.has_torch_function_unary(x) else 3)
+def args(i): return torch.ones(4), (Overriding(), object())[i]
+-- pass
+== an argument that does not override torch functions
+class Overriding:
+    def __torch_function__(self, *args): return None
+def f(t, x): return t * (2 if torch.overrides.has_torch_function((x, 1)) else 3)
+def args(i): return torch.ones(4), (object(), Overriding())[i]
+-- pass
+== a class begins to override torch functions
+class Plain:
+    pass
+def f(t, x): return t * (2 if torch.overrides.has_torch_function_variadic(x, t) else 3)
+p = Plain()
+def args(i): return torch.ones(4), p
+-- Plain.__torch_function__ = classmethod(lambda cls, *args: None)
 == an argument becomes an inference tensor
 def f(t): return t * (2 if t.is_inference() else 3)
 def args(i):

@@ -62,3 +62,38 @@ def test_complex_numbers_compute():
     x = torch.randn(3, dtype=torch.complex64)
     fn = lambda x: (x * x.conj(), torch.view_as_real(x).sum(-1), x.real, x.imag + 1, x.abs(), torch.exp(x))  # noqa: E731
     torch.testing.assert_close(dovetail.jit(fn)(x), fn(x))
+
+
+CLASSES = (bool, int, float, complex)
+AS_WIDE = {bool: torch.uint8, int: torch.float64, float: torch.int64, complex: torch.complex128}
+BY_CLASS = {
+    "to": lambda x, c: x.to(c),
+    "to, by name": lambda x, c: x.to(dtype=c),
+    "to, behind a device": lambda x, c: x.to("cpu", c),
+    "empty": lambda x, c: torch.empty(3, dtype=c).zero_(),
+    "zeros": lambda x, c: torch.zeros(3, dtype=c),
+    "empty_like": lambda x, c: torch.empty_like(x, dtype=c).zero_(),
+    "new_empty": lambda x, c: x.new_empty(3, dtype=c).zero_(),
+    "new_full": lambda x, c: x.new_full((2,), 1, dtype=c),
+    "sum": lambda x, c: x.sum(dtype=c),
+    "view": lambda x, c: torch.ones(4, dtype=AS_WIDE[c]).view(c),
+    "a branch": lambda x, c: x * 2 if x.to(c).dtype.is_floating_point else x - 1,
+    "used": lambda x, c: torch.cat([x.to(c), x]) if c is not bool else x[x.to(c)],
+}
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_class_of_python_stands_for_its_dtype(cls, name):
+    x, fn = torch.tensor([0.0, 1.5, 2.5]), BY_CLASS[name]
+    got, want = dovetail.jit(fn)(x, cls), fn(x, cls)
+    assert got.dtype is want.dtype
+    assert torch.equal(got, want)
+
+
+def test_a_class_that_stands_for_no_dtype_is_refused():
+    x = torch.ones(3)
+    with pytest.raises(TypeError):
+        dovetail.jit(lambda x: x.to(str))(x)
+    with pytest.raises(ValueError, match="invalid type"):
+        dovetail.jit(lambda x: x.type(float))(x)

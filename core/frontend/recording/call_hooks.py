@@ -235,6 +235,9 @@ class CallHooks(ValueHooks):
             if (cls := function_applied(function)) is not None:
                 return self._applied(tracker, function, cls, args, kwargs)
             if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients
+                for x in leaves(args):
+                    tracker.outside(x)  # guards its class
+                    tracker.guard_class(type(x), "__torch_function__")
                 if self.wrappers is not None and self.wrappers.overriding(args):
                     return True
                 return (frame is not None and _MODULES in frame.code.co_filename) or bool(overriding(args))

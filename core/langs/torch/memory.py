@@ -102,7 +102,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any):
     """The tensor in another dtype or on another device: to(dtype), to(device), to(device, dtype) or to(other)."""
     args = (None, None, *args) if args and isinstance(args[0], bool) else args
     first = args[0] if args else None
-    overload = _to_other if isinstance(first, TensorProxy) else _to_dtype if isinstance(first, torch.dtype) else _to_device
+    overload = _to_other if isinstance(first, TensorProxy) else _to_dtype if isinstance(first, (torch.dtype, type)) else _to_device
     try:
         dtype, device, non_blocking, copy, memory_format = overload(*args, **kwargs)
         is_valid = isinstance(non_blocking, bool) and isinstance(copy, bool)
@@ -158,7 +158,7 @@ def type_to(self: Tensor, dtype: Any, non_blocking: bool = False):
     legacy = _LEGACY.get(name.replace("torch.cuda.", "torch."))
     if legacy is not None:
         return converted(self, legacy, device_of("cuda" if cuda else "cpu"), False, None)
-    require(not isinstance(dtype, str), "invalid type: {!r}", dtype, error=ValueError)
+    require(isinstance(dtype, torch.dtype), "invalid type: {!r}", dtype, error=ValueError)
     return converted(self, dtype_of(dtype), None, False, None)
 
 

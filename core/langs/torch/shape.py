@@ -45,7 +45,7 @@ def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _view_arguments(self: Tensor, *shape: Any, dtype: Any = None, size: Any = None) -> tuple[tuple, dict]:
-    dtype = shape[0] if dtype is None and len(shape) == 1 and isinstance(shape[0], torch.dtype) else dtype
+    dtype = shape[0] if dtype is None and len(shape) == 1 and isinstance(shape[0], (torch.dtype, type)) else dtype
     if dtype is not None:
         return (self, dtype), {}
     shape = (size,) if size is not None else shape
@@ -55,7 +55,7 @@ def _view_arguments(self: Tensor, *shape: Any, dtype: Any = None, size: Any = No
 @torchsymbol(methods=("view",), bind=_view_arguments)
 def view(self: Tensor, shape: Any):
     """The same elements as another shape, or the same bytes as another dtype; never a copy."""
-    if isinstance(shape, torch.dtype):
+    if isinstance(shape, (torch.dtype, type)):
         return _view_as_dtype(self, dtype_of(shape))
     return as_view(self, shape)
 

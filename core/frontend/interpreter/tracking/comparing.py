@@ -110,10 +110,12 @@ class Comparing:
             self.guard("is", source, value)
 
     def pin_held(self, key: Any) -> None:
-        """Guard the objects by which C code hashes and compares a bound method or a weak reference; an error where it would call their methods."""
+        """Guard the objects by which C code hashes and compares a tensor, a bound method or a weak reference; an error where it runs methods."""
         if type(key) in (tuple, frozenset):
             for part in key:
                 self.pin_held(part)
+        elif self.recorder.has_identity(key):
+            self._keep_distinct(key)
         elif type(key).__flags__ & HEAP and not self.recorder.is_tensor(key):
             for name in ("__hash__", "__eq__"):
                 self.guard_class(type(key), name)
@@ -127,6 +129,15 @@ class Comparing:
                     "see; use the object itself, or its id"
                 )
             self.pin(held)
+
+    def _keep_distinct(self, tensor: Any) -> None:
+        """Guard that a tensor from outside that is hashed is none of those that were hashed before."""
+        source = self.source(tensor)
+        if source is None or source.kind == "const" or source in self.hashed_tensors:
+            return
+        for other in self.hashed_tensors:
+            self.guard("notsame", source, other)
+        self.hashed_tensors[source] = tensor
 
     def is_odd(self, key: Any) -> bool:
         """Return whether hashing a key is more than reading a guarded value."""

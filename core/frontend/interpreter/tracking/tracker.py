@@ -78,6 +78,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
         self.cached: dict[tuple, tuple] = {}  # calls of functions behind functools.lru_cache: the result, and what was called
         self.into_arrays = False  # whether arguments are prepared for a function of NumPy's
+        self.hashed_tensors: dict[Source, Any] = {}  # tensors from outside that were keys
         self.reading: set[int] = set()  # ids of objects whose parts are being guarded
         self.exact = False  # whether ints that are reached stay ints, since C code reads them by itself
         self.fresh: dict[int, Any] = {}  # classes and functions that this trace created, globals of `exec`: nothing outside refers to them

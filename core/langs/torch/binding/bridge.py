@@ -33,12 +33,14 @@ printing.LITERALS |= {
 printing.SEQUENCES[torch.Size] = lambda items: ("torch", f"torch.Size({items})")  # which old constructors tell from a tuple of data
 
 
+PYTHON_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}  # of classes that stand for dtypes
+
+
 def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> DType:
     """Convert a torch dtype; None is `default`, or the default float."""
     if dtype is None:
         return default or default_float()
-    if isinstance(dtype, type):
-        dtype = {bool: torch.bool, int: torch.int64, float: torch.get_default_dtype()}.get(dtype, dtype)
+    dtype = PYTHON_DTYPES.get(dtype, dtype) if isinstance(dtype, type) else dtype
     require(isinstance(dtype, torch.dtype), "expected a torch.dtype, got {!r}", dtype, error=TypeError)
     result = FROM_TORCH.get(dtype)
     require(result is not None, "{} is not a supported dtype; convert the tensor to another dtype first", dtype, error=NotImplementedError)
