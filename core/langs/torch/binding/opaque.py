@@ -81,9 +81,10 @@ _WITHOUT_GRADIENT = {"opaque_functional", "opaque_vjp", "opaque_random_vjp"}  # 
 
 
 def opaque_symbol(func: Callable, kind: str = "opaque", tags: Iterable[Tag] = ()) -> OpaqueSymbol:
-    """Return the symbol of `func`, created on first use."""
+    """Return the symbol of `func`, created on first use; an operator that was defined anew under its name has another."""
     id = ":".join([f"{kind}.{dotted(func)}", *sorted(tag.name for tag in tags)])
-    return SYMBOLS.get(id) or register(OpaqueSymbol(kind, func, id=id, tags=tags), replace=True)
+    known = SYMBOLS.get(id)
+    return known if known is not None and known.func == func else register(OpaqueSymbol(kind, func, id=id, tags=tags), replace=True)
 
 
 def _load_symbol(id: str) -> OpaqueSymbol:
