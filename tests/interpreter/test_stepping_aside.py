@@ -50,7 +50,24 @@ def noted(x):
     return (w * x).sum()
 
 
-@pytest.mark.parametrize("program", [hooked, retained, unhooked, followed_inside, noted])
+def hooked_outside(x):
+    x.register_hook(lambda g: g * FACTOR[0])
+    return (x * x).sum()
+
+
+def hooked_outside_for_a_while(x):
+    handle = x.register_hook(lambda g: g * FACTOR[0])
+    y = (x * x).sum()
+    handle.remove()
+    return y
+
+
+def noted_outside(x):
+    x.register_post_accumulate_grad_hook(lambda p: SEEN.append(p.grad.clone()))
+    return (x * x).sum()
+
+
+@pytest.mark.parametrize("program", [hooked, retained, unhooked, followed_inside, noted, hooked_outside, hooked_outside_for_a_while, noted_outside])
 def test_hooks_that_a_program_registers_are_followed(program):
     def results(function):
         x = torch.ones(3, requires_grad=True)

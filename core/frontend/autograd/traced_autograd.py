@@ -280,10 +280,10 @@ class TracedAutograd:
         return own + [p for p, node in self.nodes.items() if node.before or node.after]
 
     def register(self, tracker: Tracker, p: Proxy, hook: Any, own: dict[Proxy, dict[int, Any]]) -> RemovableHook:
-        """Register a hook on a tensor; one on a tensor from outside would outlive the call."""
+        """Register a hook on a tensor; one on a tensor from outside outlives the call, which runs in eager mode."""
         require(requires_grad(p), "cannot register a hook on a tensor that doesn't require gradient", error=RuntimeError)
         if p in self.recorder.real:
-            raise Unsupported(f"a hook is registered on a tensor from outside the compiled function; register it outside\n  called at {user_line()}")
+            raise EagerCall(f"a hook is registered on a tensor from outside the compiled function; register it outside\n  called at {user_line()}")
         return add_hook(own.setdefault(p, {}), hook)
 
     def create_leaf(self, p: Proxy) -> Proxy:

@@ -131,7 +131,7 @@ def requires_grad_(histories: Histories, tracker: Tracker, wrapper: torch.Tensor
 def register_hook(histories: Histories, tracker: Tracker, wrapper: torch.Tensor, hook: Any) -> Any:
     """Trace wrapper.register_hook(hook), for a wrapper of the program."""
     if tracker.source(wrapper) is not None:
-        raise Unsupported(
+        raise EagerCall(
             f"a hook is registered on a {type(wrapper).__name__} from outside the compiled function; register it outside\n  called at {user_line()}"
         )
 
