@@ -49,15 +49,17 @@ class SteppedProgram:
 
 def _step(line: BoundSymbol, trace: Trace) -> tuple[Callable[..., Any], list[Any], tuple[int, ...], Proxy | None]:
     """Return a line as a function, its operands, which of them are values of the program, and the value that it assigns."""
-    words = [_written_out(x) for x in (*line.args, *line.kwargs.values())]
-    operands = [x for x, word in zip((*line.args, *line.kwargs.values()), words, strict=True) if word is None]
-    reads = []
-    for i, x in enumerate(operands):
+    values = (*line.args, *line.kwargs.values())
+    words, operands, reads = [_written_out(x) for x in values], list[Any](), list[int]()
+    for x, word in zip(values, words, strict=True):
+        if word is not None:
+            continue
         if issubclass(type(x), Proxy):  # isinstance would ask the object
             if x in trace.constants:
-                operands[i] = trace.constants[x]
+                x = trace.constants[x]
             else:
-                reads.append(i)
+                reads.append(len(operands))
+        operands.append(x)
     key = (line.symbol, len(line.args), tuple(line.kwargs), tuple(words), line.out is None)
     statement = _STATEMENTS.get(key)
     if statement is None:
