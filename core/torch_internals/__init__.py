@@ -13,7 +13,9 @@ from dovetail.torch_internals.around import FUNCTION_MODES as FUNCTION_MODES
 from dovetail.torch_internals.around import LEVEL as LEVEL
 from dovetail.torch_internals.around import NO_LEVEL as NO_LEVEL
 from dovetail.torch_internals.around import active_mode as active_mode
+from dovetail.torch_internals.around import disable_hooks as disable_hooks
 from dovetail.torch_internals.around import has_changing_hooks as has_changing_hooks
+from dovetail.torch_internals.around import hooks_disabled as hooks_disabled
 from dovetail.torch_internals.around import is_profiling as is_profiling
 from dovetail.torch_internals.around import mode_keys as mode_keys
 from dovetail.torch_internals.around import saved_hooks as saved_hooks

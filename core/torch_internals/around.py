@@ -57,6 +57,12 @@ SAVED_HOOKS = Internal(
     fallback="such hooks get what the compiled function saves, which is other tensors than in eager mode",
     probe=lambda top: top(True) is None or len(top(True)) == 2,
 )
+HOOKS_DISABLED = Internal(
+    "torch._C._autograd._saved_tensors_hooks_get_disabled_error_message",
+    purpose="set and restore what torch.autograd.graph.disable_saved_tensors_hooks sets in a program",
+    fallback="a program that is refused inside of that context leaves hooks on saved tensors disabled",
+    probe=lambda message: message() is None or type(message()) is str,
+)
 NO_LEVEL = -1  # what forward_ad calls it that no level is open
 FORWARD_AD: dict[str, Any] = vars(forward_ad)
 LEVEL = "_current_level"
@@ -74,6 +80,9 @@ is_profiling = PROFILER_ENABLED.value or _no  # whether a profiler of torch's re
 _functions, _dispatches = FUNCTION_MODES.value or _no, DISPATCH_MODES.value or _no
 _level, _tracing = FUNCTORCH_LEVEL.value or _nothing, TRACING_STATE.value or _nothing
 saved_hooks: Any = SAVED_HOOKS.value or (lambda ignores_tracing: None)  # the hooks on saved tensors that were set last
+hooks_disabled = HOOKS_DISABLED.value or _nothing  # why hooks on saved tensors are disabled, None where they are not
+_disable = resolve("torch._C._autograd._saved_tensors_hooks_disable")
+_enable = resolve("torch._C._autograd._saved_tensors_hooks_enable")
 _stack = resolve("torch.overrides._get_current_function_mode_stack")
 DEVICES: Any = resolve("torch.utils._device.DeviceContext") or ()  # the mode of torch.set_default_device
 
@@ -105,6 +114,14 @@ def has_changing_hooks() -> bool:
     """Return whether the caller has hooks on saved tensors that may change their values: all but those of checkpoints and of torch.autograd.graph."""
     hooks = saved_hooks(True)
     return hooks is not None and getattr(hooks[0], "__module__", None) not in ("torch.utils.checkpoint", "torch.autograd.graph")
+
+
+def disable_hooks(why: str | None) -> None:
+    """Disable hooks on saved tensors with this message, or enable them where it is None."""
+    if why is None:
+        _enable()
+    else:
+        _disable(why)
 
 
 def mode_keys() -> tuple[int, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -178,3 +179,50 @@ def test_a_subclass_of_tensor_is_not_made_inside():
 
     with pytest.raises(Unsupported, match=r"Own\(\.\.\.\) makes a tensor of a subclass"):
         dovetail.jit(lambda x: Own(x + 1))(torch.ones(2))
+
+
+DISABLED = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+disabling = torch.autograd.graph.disable_saved_tensors_hooks
+
+
+def nested(x):
+    with disabling("outer"), disabling("inner"):
+        y = x + (2 if DISABLED() == "inner" else 3)
+    return y * 2
+
+
+def read(x):
+    return x * (2 if DISABLED() is None else 3)
+
+
+def left(x):
+    torch._C._autograd._saved_tensors_hooks_disable("left")
+    return x + 1
+
+
+@pytest.mark.parametrize("program", [nested, read, left])
+@pytest.mark.parametrize("around", [None, "around"])
+def test_hooks_on_saved_tensors_are_disabled_as_in_eager_mode(program, around):
+    def outcome(function):
+        with disabling(around) if around is not None else nullcontext():
+            result = function(torch.ones(3))
+            message = DISABLED()
+        return result, message
+
+    compiled = dovetail.jit(program)
+    for _ in range(3):
+        (got, message), (want, expected) = outcome(compiled), outcome(program)
+        assert torch.equal(got, want)
+        assert message == expected
+    torch._C._autograd._saved_tensors_hooks_enable()
+    assert compiled.cache_info().programs == 1
+
+
+def test_a_refused_program_leaves_hooks_on_saved_tensors_as_they_were():
+    def program(x):
+        with disabling("inside"):
+            return repr(x)
+
+    with pytest.raises(TracedValueError):
+        dovetail.jit(program)(torch.ones(3))
+    assert DISABLED() is None

@@ -11,7 +11,7 @@ import torch
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autocast import autocast_state
 from dovetail.langs.torch import world
-from dovetail.torch_internals import any_autocast, cudnn_setting, set_grad_enabled
+from dovetail.torch_internals import any_autocast, cudnn_setting, disable_hooks, hooks_disabled, set_grad_enabled
 from dovetail.trace import Proxy, TensorProxy, Trace
 from dovetail.trace.aliases import root_of, view_bases
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SETTERS: dict[Callable[[], Any], Callable[[Any], Any]] = {
     torch.is_grad_enabled: set_grad_enabled,
     torch.get_default_dtype: torch.set_default_dtype,
+    hooks_disabled: disable_hooks,
 }
 _READ = {
     torch.get_default_device: "default_device",
