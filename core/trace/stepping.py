@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from types import NoneType
 from typing import Any
@@ -72,7 +73,7 @@ def _written_out(x: Any) -> str | None:
     kind = type(x)
     if kind in WRITTEN_OUT or (kind in (int, str, tuple) and not x):
         return literal(x)
-    return x.__name__ if kind is type and x.__module__ == "builtins" else None
+    return x.__name__ if kind is type and getattr(builtins, x.__name__, None) is x else None
 
 
 def _compiled(line: BoundSymbol, words: list[str | None]) -> Callable[..., Any]:

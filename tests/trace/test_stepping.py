@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import FunctionType, MethodType
 
 import pytest
 
@@ -31,14 +32,44 @@ def reading(checks: list, table: dict) -> Trace:
     return trace
 
 
-VALUES = [0, 1, -1, True, False, None, 0.0, -0.0, 1.0, math.nan, 1j, "", "zeros", "nan", (), (1, 1), (True, 1), [], [1], {}, {"a": 1}, int, len]
+VALUES = [
+    0,
+    1,
+    -1,
+    True,
+    False,
+    None,
+    0.0,
+    -0.0,
+    1.0,
+    math.nan,
+    1j,
+    "",
+    "zeros",
+    "nan",
+    (),
+    (1, 1),
+    (True, 1),
+    [],
+    [1],
+    {},
+    {"a": 1},
+    int,
+    len,
+    math.sin,
+    "".join,
+    Trace,
+    [].append,
+    MethodType(len, []),
+    lambda: 0,
+]
 CHECKS = {
     **{
         f"equal to {v!r}": (prims.check_value, {"type": type(v), "value": v})
         for v in VALUES
         if type(v) in (int, bool, float, complex, str, type(None))
     },
-    **{f"of {t.__name__}": (prims.check_type, {"type": t}) for t in (int, float, bool, str, tuple, list, dict, Miss)},
+    **{f"of {t.__name__}": (prims.check_type, {"type": t}) for t in (int, float, bool, str, tuple, list, dict, Miss, MethodType, FunctionType)},
     **{f"the very {v!r}": (prims.check_identity, {"value": v}) for v in (None, True, len, int)},
     "of two": (prims.check_count, {"length": 2}),
     "empty": (prims.check_count, {"length": 0}),
