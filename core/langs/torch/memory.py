@@ -158,7 +158,7 @@ def type_to(self: Tensor, dtype: Any, non_blocking: bool = False):
     legacy = _LEGACY.get(name.replace("torch.cuda.", "torch."))
     if legacy is not None:
         return converted(self, legacy, device_of("cuda" if cuda else "cpu"), False, None)
-    require(isinstance(dtype, torch.dtype), "invalid type: {!r}", dtype, error=ValueError)
+    require(not isinstance(dtype, (str, type)), "invalid type: {!r}", dtype, error=ValueError)
     return converted(self, dtype_of(dtype), None, False, None)
 
 
