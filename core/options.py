@@ -220,7 +220,7 @@ TRIAL_FOLDER = Option(
 DRAFTS = Option(
     "DOVETAIL_DRAFTS",
     True,
-    "Let kernels begin as drafts, which compile in a third of the time and run slower: after a few calls optimized code that computes the same takes "
+    "Let kernels begin as drafts, which compile in 40 % of the time and run slower: after a few calls optimized code that computes the same takes "
     "their place. The first call returns sooner, one of the next ones later.",
     switch,
     example="drafts = false",

@@ -61,45 +61,45 @@ def bits(x: torch.Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_draft_computes_the_same_bits(name, begins_with_drafts, kernels_made):
+def test_a_draft_computes_the_same_bits(name, begins_with_drafts, begun_kernels):
     fn = PROGRAMS[name]
     inputs = torch.randn(37, 53) * 3, torch.randn(37, 53) + 0.1
     compiled = dovetail.jit(fn, executors=["llvm", "torch"])
     first = compiled(*inputs)
-    with_drafts = [kernel for kernel in kernels_made if kernel.drafts]
+    with_drafts = [kernel for kernel in begun_kernels if kernel.drafts]
     for kernel in with_drafts:
         assert any(function.draft for function in kernel.functions)
         kernel.finish()
         assert not any(function.draft for function in kernel.functions)
-    assert with_drafts or not kernels_made or name in ESTIMATED
+    assert with_drafts or not begun_kernels or name in ESTIMATED
     assert bits(compiled(*inputs)) == bits(first)
 
 
 @pytest.fixture
-def kernels_made(monkeypatch):
-    """The kernels that are made from now on."""
-    made, begin = [], driver.DrivenKernel.__init__
+def begun_kernels(monkeypatch):
+    """The kernels that begin from now on."""
+    kernels, begin = [], driver.DrivenKernel.__init__
 
     def begun(self, *args):
         begin(self, *args)
-        made.append(self)
+        kernels.append(self)
 
     monkeypatch.setattr(driver.DrivenKernel, "__init__", begun)
-    return made
+    return kernels
 
 
-def test_drafts_give_way_after_a_few_runs(begins_with_drafts, kernels_made):
+def test_drafts_give_way_after_a_few_runs(begins_with_drafts, begun_kernels):
     fn = dovetail.jit(lambda x: (x * 2).sin() + 1)
     x, expected = torch.randn(100), None
     for call in range(2 * driver.RUNS):
         result = fn(x)
         expected = result if expected is None else expected
         assert torch.equal(result, expected)
-        (kernel,) = kernels_made
+        (kernel,) = begun_kernels
         assert bool(kernel.functions[0].draft) == (call + 1 < 2 * driver.RUNS), call
 
 
-def test_each_line_that_runs_a_kernel_allows_more_runs(begins_with_drafts, kernels_made):
+def test_each_line_that_runs_a_kernel_allows_more_runs(begins_with_drafts, begun_kernels):
     def fn(x, w):
         for _ in range(5):
             x = torch.sin(x @ w) * 0.5
@@ -107,7 +107,7 @@ def test_each_line_that_runs_a_kernel_allows_more_runs(begins_with_drafts, kerne
 
     compiled, x, w = dovetail.jit(fn), torch.randn(4, 8), torch.randn(8, 8)
     compiled(x, w)
-    (kernel,) = kernels_made
+    (kernel,) = begun_kernels
     assert kernel.functions[0].draft
     for _ in range(driver.RUNS + 1):
         compiled(x, w)
@@ -115,20 +115,20 @@ def test_each_line_that_runs_a_kernel_allows_more_runs(begins_with_drafts, kerne
     torch.testing.assert_close(compiled(x, w), fn(x, w))
 
 
-def test_without_the_option_code_is_optimized_at_once(begins_with_drafts, kernels_made):
+def test_without_the_option_code_is_optimized_at_once(begins_with_drafts, begun_kernels):
     fn, x = dovetail.jit(lambda x: x.cos() * 3), torch.randn(20)
     fn(x)
-    assert kernels_made[-1].functions[0].draft
+    assert begun_kernels[-1].functions[0].draft
     with dovetail.use(drafts=False):
         dovetail.jit(lambda x: x.cos() * 3)(x)  # an equal region
         dovetail.jit(lambda x: x.cos() * 3 + x)(x)
-    assert not any(function.draft for kernel in kernels_made for function in kernel.functions)
+    assert not any(function.draft for kernel in begun_kernels for function in kernel.functions)
 
 
-def test_a_long_kernel_is_optimized_at_once(begins_with_drafts, kernels_made):
+def test_a_long_kernel_is_optimized_at_once(begins_with_drafts, begun_kernels):
     dovetail.jit(lambda x: x.sin().exp().sin())(torch.randn(1 << 20))
-    assert kernels_made
-    assert not any(kernel.drafts for kernel in kernels_made)
+    assert begun_kernels
+    assert not any(kernel.drafts for kernel in begun_kernels)
 
 
 def adding(number: int) -> str:
@@ -169,7 +169,7 @@ def test_optimized_code_is_not_a_draft_that_is_in_use():
     assert compiler.shared(adding(2), "f", draft=True) is optimized
 
 
-def test_a_kernel_stays_a_draft_where_llvm_fails(begins_with_drafts, kernels_made, monkeypatch):
+def test_a_kernel_stays_a_draft_where_llvm_fails(begins_with_drafts, begun_kernels, monkeypatch):
     fn, x = dovetail.jit(lambda x: x.exp() - 1), torch.randn(20)
     expected = fn(x)
 
