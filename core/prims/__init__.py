@@ -113,6 +113,7 @@ from dovetail.prims.memory import device_put as device_put
 from dovetail.prims.memory import get_grad as get_grad
 from dovetail.prims.memory import put_grad as put_grad
 from dovetail.prims.memory import stride_order as stride_order
+from dovetail.prims.memory import with_history as with_history
 from dovetail.prims.nn import convolution as convolution
 from dovetail.prims.nn import convolution_input_grad as convolution_input_grad
 from dovetail.prims.nn import convolution_weight_grad as convolution_weight_grad

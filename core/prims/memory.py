@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dovetail.devices import Device
 from dovetail.errors import require
 from dovetail.prims.op import Tag, prim
@@ -29,6 +31,28 @@ def stride_order(x: TensorSpec, *, order: tuple[int, ...]) -> TensorSpec:
 @stride_order.vjp
 def stride_order_vjp(g, out, x, *, order):
     return (g,)
+
+
+@prim(tags={Tag.VIEW})
+def with_history(x: TensorSpec, other: TensorSpec) -> TensorSpec:
+    """A view of all of x whose gradient flows to `other`, a tensor with the same values; only at the end of a program, where results are created."""
+    require(x.agrees(other), "expected a tensor with the shape, dtype and device of {}, got {}", x, other)
+    return x.like(requires_grad=other.requires_grad)
+
+
+@with_history.vjp
+def with_history_vjp(g, out, x, other):
+    return None, g
+
+
+@with_history.put
+def with_history_put(base, value):
+    return value
+
+
+def in_layout_of(like: Any, x: Any) -> Any:
+    """Return x with the dimensions in the order in which they lie in the memory of `like`, x itself where it has its strides."""
+    return x if x.spec.strides == like.spec.strides else stride_order(x, order=like.spec.order)
 
 
 @prim(tags={Tag.MEMORY, Tag.NO_GRAD})

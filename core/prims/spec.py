@@ -61,6 +61,12 @@ class TensorSpec:
         return row_major(self.shape) if self.strides is None else self.strides
 
     @property
+    def order(self) -> tuple[int, ...]:
+        """The dimensions by their strides, slowest first."""
+        steps = self.steps
+        return tuple(sorted(range(self.rank), key=lambda d: -steps[d]))
+
+    @property
     def numel(self) -> int:
         return prod(self.shape)
 

@@ -19,7 +19,15 @@ from dovetail_torch_exec.prims import PRIMS
 
 SIZE = 2
 RULES = [pytest.param(info, id=repr(info)) for info in OPINFOS if rule_of(info.symbol) is not None]
-WITHOUT = {prims.item, prims.print_, prims.copy_, prims.get_grad, prims.put_grad, prims.size}  # which run on the host, or never in a batch
+WITHOUT = {
+    prims.item,
+    prims.print_,
+    prims.copy_,
+    prims.get_grad,
+    prims.put_grad,
+    prims.size,
+    prims.with_history,
+}  # which run on the host, or never in a batch
 WITHOUT |= {prims.randperm, prims.uniform_philox, prims.normal_philox}
 
 

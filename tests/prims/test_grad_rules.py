@@ -144,9 +144,9 @@ def test_rules_agree_at_edges(name: str) -> None:
 def test_put_rules_say_what_a_write_does(info: OpInfo) -> None:
     view = PRIMS[info.symbol]
     for sample in info.samples(dtypes.float32 if dtypes.float32 in info.dtypes else dtypes.complex64, devices.cpu):
-        (base,) = (x.clone() if overlaps(x) else x for x in sample.args)
+        base, *others = (x.clone() if overlaps(x) else x for x in sample.args)
         expected = base.clone()
-        place = view(expected, **sample.kwargs)
+        place = view(expected, *others, **sample.kwargs)
         if overlaps(place) or sample.kwargs.get("size", 0) > sample.kwargs.get("step", 0):
             continue
         value = torch.rand(place.shape).to(place.dtype)

@@ -512,3 +512,69 @@ def test_gradients_of_gradients_outside_are_refused_with_a_sentence():
     (g,) = torch.autograd.grad(result.sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="backward of SavesItsResult is not traced a second time"):
         torch.autograd.grad(g.square().sum(), (x, w))
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / 2
+
+
+class Turned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.t(), x * 2
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g.t() * 3 + h
+
+
+class WithPositions(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, positions):
+        ctx.mark_non_differentiable(positions)
+        return x * 2, positions
+
+    @staticmethod
+    def backward(ctx, g, _):
+        return g * 3, None
+
+
+def doubled_and_same(x):
+    doubled = x * 2
+    return doubled, Same.apply(doubled)
+
+
+MEMORY = {
+    "an argument": lambda x: Same.apply(x),
+    "a view of an argument": lambda x: Turned.apply(x),
+    "an argument that is a view": lambda x: Same.apply(x.t()),
+    "an argument of two functions": lambda x: Same.apply(Same.apply(x).t()),
+    "a part of an argument": lambda x: (Same.apply(x)[0], x[1]),
+    "another result": doubled_and_same,
+    "an argument that is not differentiable": lambda x: WithPositions.apply(x, x.new_ones(2, dtype=torch.int64)),
+}
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("name", MEMORY)
+def test_a_result_in_the_memory_of_an_argument_stays_there(name, grad):
+    """As a result that is a view does: what the caller writes into the argument later is in the result, too."""
+    seen = []
+    for run in (MEMORY[name], dovetail.jit(MEMORY[name])):
+        x = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).requires_grad_(grad)
+        results = run(x)
+        results = results if isinstance(results, tuple) else (results,)
+        of_results = [(y is x, y.requires_grad, y._is_view(), y.stride()) for y in results]
+        gradient = torch.autograd.grad(sum((y * y).sum() for y in results if y.requires_grad), x)[0] if grad else None
+        with torch.no_grad():
+            x.add_(1)
+            results[0].mul_(2)
+        seen.append((of_results, gradient, x.detach(), [y.detach() for y in results]))
+    assert seen[1][0] == seen[0][0]
+    torch.testing.assert_close(seen[1][1:], seen[0][1:])

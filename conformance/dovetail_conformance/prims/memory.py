@@ -19,6 +19,15 @@ def copy_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
             yield SampleInput((make(*x.shape), x))
 
 
+def history_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    for x in Maker(dtype, device).layouts():
+        yield SampleInput((x, x.clone()))
+
+
+def history_errors(device: Device) -> Iterator[ErrorSample]:
+    yield ErrorSample((unwritten((2, 3)), unwritten((3,))), {}, RuntimeError, "expected a tensor with the shape")
+
+
 def copy_errors(device: Device) -> Iterator[ErrorSample]:
     x = unwritten((2, 3))
     yield ErrorSample((x, unwritten((3,))), {}, RuntimeError, "expected a value with the shape")
@@ -95,6 +104,7 @@ OPINFOS += [
     OpInfo(prims.clone, plain_samples, reference=by_numpy(lambda x: x), dtypes=STORED, grad=True),
     OpInfo(prims.stride_order, transpose_samples, transpose_errors, by_numpy(lambda x, order: x), ANY, grad=True),
     OpInfo(prims.copy_, copy_samples, copy_errors, dtypes=STORED),
+    OpInfo(prims.with_history, history_samples, history_errors, by_numpy(lambda x, other: x), STORED),
     OpInfo(prims.device_put, device_put_samples, reference=lambda x, device: x.clone().to(str(device)), dtypes=STORED, grad=True),
     OpInfo(prims.item, item_samples, item_errors, lambda x: x.tolist() if x.ndim == 0 else x.flatten().tolist()[0], dtypes=ANY),
     OpInfo(prims.print_, print_samples),

@@ -202,8 +202,7 @@ def _example(nest: Any, i: int, apart: bool) -> Any:
         row = prims.squeeze(row, dims=(0,))
         if not apart:
             return row
-        order = sorted(range(len(shape)), key=lambda d: -row.spec.steps[d])
-        return prims.stride_order(row, order=tuple(order))
+        return prims.stride_order(row, order=row.spec.order)
 
     return tree_map(one, nest)
 

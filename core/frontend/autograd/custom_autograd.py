@@ -52,7 +52,14 @@ def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[
 
     Those of `shared` are arguments of the call, or views of them: eager mode has no copies there.
     """
-    return tuple([prims.clone(x) for x in tensors[:results]])
+    return tuple([_copy_laid_out(x) for x in tensors[:results]])
+
+
+def _copy_laid_out(x: Any) -> Any:
+    """Return a copy of x, dense, in the order of its strides."""
+    if x.spec.strides is None:
+        return prims.clone(x)
+    return prims.stride_order(x, order=x.spec.order)
 
 
 WITH_BACKWARD = register(Symbol("prims", "with_backward", _results_anew, tags={Tag.HISTORY}))
@@ -256,7 +263,7 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
             results = run(cls.forward, args, kwargs)
             run(cls.setup_context, (context, args, results), {})
     if not any(needs):
-        return results
+        return _not_arguments(results, args, context.written)
     if environment.has_wrappers((args, results)):
         return environment.with_backward(cls, context, args, results)
     copies = {c: x for c, x in zip(args, originals, strict=False) if c is not x}
@@ -271,8 +278,17 @@ def apply_traced(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) 
     writes = environment.pending_writes > before
     own_backward = OwnBackward(cls, context, args, inputs, held, placed, Node(cls), writes)
     shared = _shared(recorder.get().lines[start:], own, inputs)
-    nest = with_backward(results, [*inputs, *held], own_backward, context.constant, shared)
+    nest = _not_arguments(with_backward(results, [*inputs, *held], own_backward, context.constant, shared), inputs, written)
     return _written_back(results, nest, {x: copies[x] for x in written}) if written else nest
+
+
+def _not_arguments(results: Any, args: Sequence[Any], written: Sequence[Any]) -> Any:
+    """Return results with views in the place of those that are arguments, but for arguments that were `written`."""
+    same = {x for x in args if isinstance(x, TensorProxy)} - {*written}
+    with torch.no_grad():
+        if isinstance(results, tuple):
+            return tuple([x.view_as(x) if isinstance(x, TensorProxy) and x in same else x for x in results])
+        return results.view_as(results) if isinstance(results, TensorProxy) and results in same else results
 
 
 def _shared(lines: Sequence[BoundSymbol], results: Iterable[Proxy], inputs: Iterable[Proxy]) -> set[Proxy]:

@@ -19,7 +19,8 @@ from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.frontend.autograd.inner_function import flag
 from dovetail.frontend.autograd.nested_grad import rules_for
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, constants_of, recording, renamed, substitute
+from dovetail.prims.memory import in_layout_of
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, recording, renamed, substitute
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.functionalize import Written, functionalize_so_far
 from dovetail.trace.passes.grad import Tape
@@ -88,19 +89,11 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
         flowing = {*tape.grads, *(old for old, new in tape.env.items() if new in tape.grads)} - set(wanted)
         if not flowing.isdisjoint(request.spent):
             raise RuntimeError(TWICE)
-        grads = _own([None if g is None else _laid_out(g, p) for g, p in zip(grads, wanted, strict=True)], joint, start)
+        grads = _own([None if g is None else in_layout_of(p, g) for g, p in zip(grads, wanted, strict=True)], joint, start)
     state.finish(joint, tape, start, [g for g in grads if g is not None], request.create_graph)
     if not request.retain_graph:
         request.spent.update(flowing)
     return grads
-
-
-def _laid_out(g: TensorProxy, like: TensorProxy) -> TensorProxy:
-    """Return a gradient in the layout of its tensor, as eager accumulates it."""
-    if g.spec.strides == like.spec.strides:
-        return g
-    order = sorted(range(len(like.spec.shape)), key=lambda d: -like.spec.steps[d])
-    return prims.stride_order(g, order=tuple(order))
 
 
 def _own(grads: list[Proxy | None], joint: JointTrace, start: int) -> list[Proxy | None]:
@@ -209,7 +202,7 @@ def _standing(joint: JointTrace, env: Mapping[Proxy, Proxy]) -> list[BoundSymbol
         for new in line.writes:
             for old in copies.get(new, ()):
                 value = names.get(new, new)
-                order = tuple(sorted(range(len(old.spec.shape)), key=lambda d: -old.spec.steps[d]))
+                order = old.spec.order
                 lines.append(BoundSymbol(prims.stride_order, (value,), {"order": order}, old, [value]))
     return lines
 

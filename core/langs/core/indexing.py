@@ -380,8 +380,7 @@ def copied(x: TensorProxy, layout: TensorSpec) -> TensorProxy:
     """Copy x to new storage with the strides of `layout`, a dense spec of its shape."""
     if layout.strides is None:
         return prims.clone(x)
-    steps = layout.strides
-    return prims.stride_order(x, order=tuple(sorted(range(len(steps)), key=lambda d: -steps[d])))
+    return prims.stride_order(x, order=layout.order)
 
 
 def clone(x: TensorProxy) -> TensorProxy:

@@ -32,6 +32,7 @@ from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
+from dovetail.prims.memory import in_layout_of
 from dovetail.prims.op import register
 from dovetail.prims.shape import flat_reshape
 from dovetail.trace.aliases import root_of, view_bases, views_in
@@ -145,6 +146,7 @@ class Functionalizer:
         self.apart: set[Proxy] = set()  # those of them whose `value` is these numbers
         self.sharing: dict[Proxy, set[Proxy]] = {}  # a root -> other roots that are the same memory with another history
         self.stale: set[Proxy] = set()  # roots whose memory was written under another of these names
+        self.renewed: dict[Proxy, Proxy] = {}  # such a root -> the argument in whose memory eager mode has it
 
     def extend(self, lines: Iterable[BoundSymbol]) -> None:
         """Add the next lines of the trace, which may have got more inputs since."""
@@ -301,6 +303,7 @@ class Functionalizer:
         if Tag.HISTORY in line.symbol.tags:
             for i in line.kwargs["shared"]:
                 self._share(self.root(line.args[i]), line.out[i])
+                self.renewed[line.out[i]] = line.args[i]
 
     def _share(self, root: Proxy, renewed: Proxy) -> None:
         """Remember that `renewed` is the memory of `root` under another name."""
@@ -361,7 +364,15 @@ class Functionalizer:
             view = self.parent[p]
             view_again = view.symbol(self._again(view.args[0], returned), **view.kwargs)
             return prims.detach(view_again) if self.history and _is_untracked(p, view) else view_again
+        if p in self.renewed and self._is_real(self.renewed[p], returned):
+            memory = self._again(self.renewed[p], returned)
+            return prims.with_history(memory, returned[p]) if p in returned else memory
         return p if p in self.provided else returned[p]
+
+    def _is_real(self, p: Proxy, returned: dict[Proxy, Proxy]) -> bool:
+        """Return whether there is the storage of `p` when the computation has ended."""
+        root = self.root(p)
+        return root in self.provided or root in returned or (root in self.renewed and self._is_real(self.renewed[root], returned))
 
 
 def _is_untracked(p: Proxy, view: BoundSymbol) -> bool:
@@ -401,7 +412,4 @@ def _is_alike(value: Proxy, root: Proxy) -> bool:
 
 def _laid_out(new: Proxy, like: Proxy) -> Proxy:
     """`new` in the layout of `like`: another one would show in the strides of later results."""
-    if not isinstance(new, TensorProxy) or new.spec.strides == like.spec.strides:
-        return new
-    order = sorted(range(len(like.spec.shape)), key=lambda d: -like.spec.steps[d])
-    return prims.stride_order(new, order=tuple(order))
+    return in_layout_of(like, new) if isinstance(new, TensorProxy) else new

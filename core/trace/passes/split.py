@@ -39,6 +39,7 @@ from dovetail import prims
 from dovetail.errors import require
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
+from dovetail.prims.memory import in_layout_of
 from dovetail.prims.op import register
 from dovetail.prims.sizes import Atom, hint_of, symbols_in
 from dovetail.trace.aliases import views_in
@@ -301,7 +302,7 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
             elif missing and line.symbol is prims.add:
                 a, b = line.args
                 rest = b if a in gone else a
-                env[line.out] = _in_layout_of(line.out, substitute(rest, env))
+                env[line.out] = in_layout_of(line.out, substitute(rest, env))
             else:
                 for p in missing:
                     if p not in zeros:
@@ -312,13 +313,6 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
     new.outputs = substitute([None if p in gone else p for p in backward.outputs], env)
     new.lines = needed(new.lines, new.outputs)
     return new
-
-
-def _in_layout_of(like: Proxy, x: Proxy) -> Proxy:
-    """x laid out as `like` is: the lines that read it were recorded for that layout."""
-    if x.spec.strides == like.spec.strides:
-        return x
-    return prims.stride_order(x, order=tuple(sorted(range(like.spec.rank), key=lambda d: -like.spec.steps[d])))
 
 
 def _unpack_saved(saved: Any) -> None:

@@ -146,7 +146,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, *, is_causal: bool, s
 
 
 def _attention_meta(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[TensorSpec, TensorSpec]:
-    order = tuple(sorted(range(q.rank), key=lambda d: -q.steps[d]))
+    order = q.order
     sums = q.fresh(q.shape[:3], _accumulated(q.dtype))
     return laid_out(q.fresh(), order), laid_out(sums, (0, 2, 1))
 

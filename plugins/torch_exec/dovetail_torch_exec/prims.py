@@ -295,6 +295,26 @@ def copy_(x: Tensor, value: Tensor) -> None:
         x.copy_(value)
 
 
+def with_history(x: Tensor, other: Tensor) -> Tensor:
+    return _WithHistory.apply(x.detach(), other)
+
+
+class _WithHistory(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, other: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple:
+        return None, g
+
+
 def _lies_in(x: Tensor, value: Tensor) -> bool:
     """Return whether the elements of x are those of `value`, which begins where x does, and no gradient flows from one to the other."""
     if torch.is_grad_enabled() and (x.requires_grad or value.grad_fn is not None):
@@ -490,6 +510,7 @@ PRIMS: dict[Symbol, Callable] = {
     prims.clone: row_major,
     prims.stride_order: stride_order,
     prims.copy_: copy_,
+    prims.with_history: with_history,
     prims.device_put: device_put,
     prims.item: Tensor.item,
     prims.print_: print_,
