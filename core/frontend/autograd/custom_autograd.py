@@ -106,6 +106,7 @@ class Context:
         self.needs_input_grad = needs
         self.saved_tensors: tuple = ()
         self.materialized = True
+        self._materialize_non_diff_grads = True  # torch's own name, which functions set
         self.constant: tuple = ()
         self.written: tuple = ()
 
@@ -209,6 +210,7 @@ class OwnBackward:
         cotangents = []
         for (result, _), g in zip(self.results, flowing, strict=True):
             wanted = g is None and context.materialized and isinstance(result, TensorProxy) and result.spec.dtype.inexact
+            wanted = wanted and (context._materialize_non_diff_grads or result not in set(self.context.constant))
             cotangents.append(torch.zeros(result.spec.shape, dtype=result.dtype, device=result.device) if wanted else g)
         return cotangents
 
