@@ -80,6 +80,7 @@ class TorchEnvironment(Environment):
         self.finished = False  # whether the program is traced: what is traced now, as a backward, runs later
         self.enters_inference = False  # whether the program has entered or left inference mode
         self.float = torch.get_default_dtype()  # at the start
+        self.device = torch.get_default_device()  # at the start
         self.examples: set[Proxy] = set()  # values of one example of a batch: outside of the function that vmap was applied to they do not exist
         self.parted: set[Proxy] = set()  # other names of memory that `p.data = value` has given away
 
@@ -182,6 +183,10 @@ class TorchEnvironment(Environment):
 
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         """Call a torch function on proxies: the operation in the table, else its own Python body, else an opaque symbol."""
+        if func in _CREATING and kwargs.get("device") is None:
+            device = torch.get_default_device()
+            if device != self.device or device.type != "cpu":  # of a `with torch.device(...)` that may not be open when the line runs
+                kwargs = {**kwargs, "device": device}
         if "out" in kwargs and func not in REFUSED:
             plain = func.overloadpacket if type(func) is OpOverload else func  # which finds the overload without results to write
             result = self.call(plain, args, {k: v for k, v in kwargs.items() if k != "out"})
@@ -231,6 +236,7 @@ def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
     return proxies[id(tensor)]
 
 
+_CREATING = frozenset({*FACTORIES, torch.asarray})  # what creates a tensor on the default device
 SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # their results share memory that exists already
 
 

@@ -57,6 +57,7 @@ from dovetail.torch_internals.internal import locate as locate
 from dovetail.torch_internals.internal import resolve as resolve
 from dovetail.torch_internals.modes import ANY_AUTOCAST as ANY_AUTOCAST
 from dovetail.torch_internals.modes import FAKE_TENSOR_LOG as FAKE_TENSOR_LOG
+from dovetail.torch_internals.modes import ThreadModes as ThreadModes
 from dovetail.torch_internals.modes import TorchDispatchMode as TorchDispatchMode
 from dovetail.torch_internals.modes import any_autocast as any_autocast
 from dovetail.torch_internals.modes import autocast_devices as autocast_devices
@@ -65,6 +66,8 @@ from dovetail.torch_internals.modes import cudnn_setting as cudnn_setting
 from dovetail.torch_internals.modes import fake_tensor_mode as fake_tensor_mode
 from dovetail.torch_internals.modes import no_modes as no_modes
 from dovetail.torch_internals.modes import no_torch_function as no_torch_function
+from dovetail.torch_internals.modes import restores_modes as restores_modes
+from dovetail.torch_internals.modes import sdp_settings as sdp_settings
 from dovetail.torch_internals.modes import set_grad_enabled as set_grad_enabled
 from dovetail.torch_internals.modes import shape_rules as shape_rules
 from dovetail.torch_internals.modes import switches_torch_function as switches_torch_function

@@ -13,6 +13,7 @@ import torch
 from dovetail.torch_internals.internal import Internal, resolve
 from dovetail.torch_internals.undisturbed import in_new_thread
 
+_modes = resolve("torch.overrides._get_current_function_mode_stack")
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
@@ -77,6 +78,16 @@ PYTHON_DISPATCHER = Internal(
     purpose="run torch's rules for shapes on sizes that are known when the program runs",
     fallback="operations without a decomposition are compiled for each size",
     probe=lambda enable: hasattr(enable(), "__enter__"),
+)
+PUSH_FUNCTION_MODE = Internal(
+    "torch._C._push_on_torch_function_stack",
+    purpose="take back a `with torch.device(...)` of a program that tracing leaves in the middle",
+    fallback="such a device stays the default",
+)
+POP_FUNCTION_MODE = Internal(
+    "torch._C._pop_torch_function_stack",
+    purpose="take back a `with torch.device(...)` of a program that tracing leaves in the middle",
+    fallback="such a device stays the default",
 )
 DISABLE_MODES = Internal(
     "torch.utils._python_dispatch._disable_current_modes",
@@ -170,6 +181,73 @@ def _has_autocast(device: str) -> bool:
         return torch.amp.is_autocast_available(device)
     except RuntimeError:  # no device that a tensor can be on
         return False
+
+
+class ThreadModes:
+    """Autocast and the modes of torch functions in this thread, as they are when this is created."""
+
+    def __init__(self) -> None:
+        self.casts = _casts()
+        self.cached, self.depth = torch.is_autocast_cache_enabled(), _autocast_depth()
+        self.functions = _function_modes()
+
+    def restore(self) -> None:
+        """Set them again, whatever was entered or left since."""
+        for (device, on, dtype), now in zip(self.casts, _casts(), strict=True):
+            if now != (device, on, dtype):
+                torch.set_autocast_dtype(device, dtype)
+                torch.set_autocast_enabled(device, on)
+        torch.set_autocast_cache_enabled(self.cached)
+        deeper = self.depth - _autocast_depth()
+        for _ in range(deeper):
+            torch.autocast_increment_nesting()
+        for _ in range(-deeper):
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        now = _function_modes()
+        if len(now) != len(self.functions) or any([a is not b for a, b in zip(now, self.functions, strict=True)]):
+            for _ in now:
+                POP_FUNCTION_MODE.value()
+            for mode in self.functions:
+                PUSH_FUNCTION_MODE.value(mode)
+
+
+def _casts() -> list[tuple[str, bool, torch.dtype]]:
+    """Return whether autocast is on, and what it casts to, for each kind of device."""
+    return [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in autocast_devices()]
+
+
+def _autocast_depth() -> int:
+    """Return how many contexts of autocast are open; its cache is cleared where the last one ends."""
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return depth
+
+
+def _function_modes() -> list[Any]:
+    """Return the modes of torch functions, the outermost first; none where this torch does not say."""
+    return list(_modes()) if restores_modes() else []
+
+
+def restores_modes() -> bool:
+    """Return whether ThreadModes restores the modes of torch functions."""
+    return _modes is not None and POP_FUNCTION_MODE.usable is not None and PUSH_FUNCTION_MODE.usable is not None
+
+
+_SDP_SETTINGS = {
+    "_get_flash_sdp_enabled": "_set_sdp_use_flash",
+    "_get_math_sdp_enabled": "_set_sdp_use_math",
+    "_get_mem_efficient_sdp_enabled": "_set_sdp_use_mem_efficient",
+    "_get_cudnn_sdp_enabled": "_set_sdp_use_cudnn",
+    "_get_overrideable_sdp_enabled": "_set_sdp_use_overrideable",
+    "_get_sdp_priority_order": "_set_sdp_priority_order",
+}
+
+
+def sdp_settings() -> dict[Callable[[], Any], Callable[[Any], Any]]:
+    """Return what reads and what sets each setting of torch.nn.attention.sdpa_kernel that this torch has."""
+    pairs = [(resolve(f"torch._C.{getter}"), resolve(f"torch._C.{setter}")) for getter, setter in _SDP_SETTINGS.items()]
+    return {getter: setter for getter, setter in pairs if getter is not None and setter is not None}
 
 
 def switches_torch_function(function: Any, args: Any) -> bool:

@@ -37,7 +37,7 @@ from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 from dovetail.prims.sizes import Relations
-from dovetail.torch_internals import no_torch_function, set_grad_enabled
+from dovetail.torch_internals import no_torch_function, restores_modes, set_grad_enabled
 from dovetail.trace import Proxy, TensorProxy, Trace, recording, requires_grad, user_line, user_operation
 from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
@@ -448,8 +448,9 @@ class Session(CountingRequester):
         """Compute with real tensors while open, with the settings of torch as they are around the call."""
         token, grad = recorder.set(no_recorder), torch.is_grad_enabled()
         around = torch.inference_mode(False) if self.recorder.settings.entered else nullcontext()
+        modes = nullcontext() if restores_modes() else no_torch_function()
         try:
-            with no_torch_function(), around, self.recorder.settings.as_before():
+            with modes, around, self.recorder.settings.as_before():
                 set_grad_enabled(self.graph.grad)
                 yield
         finally:

@@ -280,6 +280,9 @@ class CallHooks(ValueHooks):
         if function in _RANGES:
             self._range(tracker)
             return args[0] if function is _RANGES[0] else None
+        if function is torch.get_default_device:
+            self.environment.read.add("default_device")
+            return torch.get_default_device()
         if function is torch.set_default_device:
             raise _global_state(function)
         if args and type(args[0]).__name__ == _INDEXING and function.__name__ in ("__enter__", "__exit__"):

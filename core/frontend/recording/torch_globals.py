@@ -11,7 +11,7 @@ import torch
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autocast import autocast_state
 from dovetail.langs.torch import world
-from dovetail.torch_internals import any_autocast, cudnn_setting, disable_hooks, hooks_disabled, set_grad_enabled
+from dovetail.torch_internals import ThreadModes, any_autocast, cudnn_setting, disable_hooks, hooks_disabled, sdp_settings, set_grad_enabled
 from dovetail.trace import Proxy, TensorProxy, Trace
 from dovetail.trace.aliases import root_of, view_bases
 
@@ -22,6 +22,7 @@ _SETTERS: dict[Callable[[], Any], Callable[[Any], Any]] = {
     torch.is_grad_enabled: set_grad_enabled,
     torch.get_default_dtype: torch.set_default_dtype,
     hooks_disabled: disable_hooks,
+    **sdp_settings(),
 }
 _READ = {
     torch.get_default_device: "default_device",
@@ -37,6 +38,7 @@ class GlobalSettings:
     def __init__(self) -> None:
         self.before = {setting: setting() for setting in (*_SETTERS, *_READ)}
         self.autocast, self.casts = autocast_state(), any_autocast()
+        self.modes = ThreadModes()
         self.entered: list[Any] = []  # the contexts of torch.inference_mode that are open
         self.cudnn: dict[tuple[Any, ...], tuple[Callable[[], Any], Callable[[Any], Any]]] = {}  # what reads and what sets each that is set
         self.switches: list[tuple[int, bool]] = []  # a number of lines of the program, and whether the next ones are in inference mode
@@ -51,16 +53,19 @@ class GlobalSettings:
                 self.entered.pop().__exit__(None, None, None)
             for setting, set_ in self._changed():
                 set_(self.before[setting])
+            self.modes.restore()
 
     @contextmanager
     def as_before(self) -> Iterator[None]:
         """Restore the settings while open, as they are around the program."""
-        changed = [(set_, setting(), self.before[setting]) for setting, set_ in self._changed()]
+        changed, modes = [(set_, setting(), self.before[setting]) for setting, set_ in self._changed()], ThreadModes()
         for set_, _, before in changed:
             set_(before)
+        self.modes.restore()
         try:
             yield
         finally:
+            modes.restore()
             for set_, inside, _ in changed:
                 set_(inside)
 
