@@ -1,7 +1,8 @@
 """Random programs with branches, loops, writes, views, lists, masks and random numbers, and how they compare with eager mode.
 
-Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes] [shapes] [backward]`; with
-`sizes`, lengths depend on values, with `shapes` those of the arguments differ from call to call, with `backward` programs differentiate.
+Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes] [shapes] [backward] [contexts]`;
+with `sizes`, lengths depend on values, with `shapes` those of the arguments differ from call to call, with `backward` programs differentiate,
+with `contexts` they change settings of torch for a while.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ import torch
 
 import dovetail
 
+CONTEXTS = (
+    "torch.autocast('cpu', torch.bfloat16)",
+    "torch.autocast('cpu', enabled=False)",
+    "torch.device('cpu')",
+    "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)",
+    "torch.backends.cudnn.flags(enabled=False)",
+)
 INPUTS = (1, 2, 3, 4, 5, 6, 2, 7, 1)  # seeds of the arguments, call by call
 
 
@@ -30,9 +38,9 @@ class Box:
 class Writer:
     """Writes one program."""
 
-    def __init__(self, seed: int, sizes: bool, backward: bool = False):
+    def __init__(self, seed: int, sizes: bool, backward: bool = False, contexts: bool = False):
         self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k, n, words = x, y * 1, x + 0, [], 0, 0, ''"]
-        self.sizes, self.backward = sizes, backward
+        self.sizes, self.backward, self.contexts = sizes, backward, contexts
         if backward:
             self.lines.append("    b = y * box.w")
         if sizes:
@@ -52,6 +60,13 @@ class Writer:
             return
         if self.backward and r.random() < 0.35:
             self.lines += [indent + line for line in self.differentiated(v, w)]
+            return
+        if self.contexts and r.random() < 0.3:
+            if depth < 3 and r.random() < 0.5:
+                self.lines.append(f"{indent}with {r.choice(CONTEXTS)}:")
+                self.statements(depth + 1, r.randint(1, 3))
+            else:
+                self.lines.append(indent + r.choice((f"{v} = ({w}[:, None] @ torch.ones(1, 2))[:, 0].float()", f"{v} = torch.ones(4) * {w}")))
             return
         simple = (
             (0.10, lambda: f"{v} = {w}"),
@@ -141,12 +156,14 @@ class Writer:
         )
 
 
-def program(seed: int, sizes: bool = False, backward: bool = False) -> tuple[Callable, str]:
+def program(seed: int, sizes: bool = False, backward: bool = False, contexts: bool = False) -> tuple[Callable, str]:
     """Return the function of a seed, and its source."""
-    writer = Writer(seed, sizes, backward)
+    writer = Writer(seed, sizes, backward, contexts)
     writer.statements(0, writer.random.randint(4, 9))
     writer.lines.append(f"    return a, b, c, items, k, n, words{', m' * sizes}")
-    writer.lines = [line.replace("torch.rand(4)", "torch.rand(x.shape[0])") for line in writer.lines]
+    writer.lines = [
+        line.replace("torch.rand(4)", "torch.rand(x.shape[0])").replace("torch.ones(4)", "torch.ones(x.shape[0])") for line in writer.lines
+    ]
     source, name, namespace = "\n".join(writer.lines), f"<random program {seed}>", {"torch": torch}
     linecache.cache[name] = (len(source), None, [line + "\n" for line in writer.lines], name)
     exec(compile(source, name, "exec"), namespace)
@@ -162,7 +179,7 @@ def observed(fn: Callable, seed: int, grad: bool, length: int) -> tuple[list[Any
     torch.manual_seed(seed)
     result = fn(x, y, box)
     tensors = list(flat((result, x, y, box.t)))
-    seen = [*tensors, box.n, box.w, box.w.grad, torch.get_rng_state().sum()]
+    seen = [*tensors, box.n, box.w, box.w.grad, torch.get_rng_state().sum(), *settings()]
     pointers = [p.untyped_storage().data_ptr() for p in tensors if isinstance(p, torch.Tensor)]
     shared = [[p == q for q in pointers] for p in pointers]
     if grad:
@@ -174,6 +191,14 @@ def observed(fn: Callable, seed: int, grad: bool, length: int) -> tuple[list[Any
         except RuntimeError as error:
             seen.append(error)
     return seen, shared
+
+
+def settings() -> list[Any]:
+    """Return settings of torch that a context sets."""
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    modes = [torch.is_autocast_enabled("cpu"), depth, torch.is_grad_enabled(), torch._C._len_torch_function_stack()]
+    return [*modes, torch.backends.cuda.flash_sdp_enabled(), torch.backends.cudnn.enabled]
 
 
 def flat(tree: Any) -> Iterator[Any]:
@@ -192,9 +217,9 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def difference(seed: int, grad: bool, sizes: bool = False, shapes: bool = False, backward: bool = False) -> str | None:
+def difference(seed: int, grad: bool, sizes: bool = False, shapes: bool = False, backward: bool = False, contexts: bool = False) -> str | None:
     """Return how a program differs from eager mode, None where it does not; with `shapes`, its arguments have another length at each call."""
-    fn, source = program(seed, sizes, backward)
+    fn, source = program(seed, sizes, backward, contexts)
     compiled = dovetail.jit(fn, decisions="graph", executors=["torch"] if seed % 4 else None)
     for number in INPUTS:
         length = 4 + 2 * (number % 3) * shapes
@@ -232,6 +257,6 @@ def raises(fn: Callable, seed: int, grad: bool, length: int, kind: type[Exceptio
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", ".*it needs more than")
-    first, count, kinds = int(sys.argv[1]), int(sys.argv[2]), [kind in sys.argv for kind in ("grad", "sizes", "shapes", "backward")]
+    first, count, kinds = int(sys.argv[1]), int(sys.argv[2]), [kind in sys.argv for kind in ("grad", "sizes", "shapes", "backward", "contexts")]
     differences = [text for seed in range(first, first + count) if (text := difference(seed, *kinds)) is not None]
     print(*differences[:3], f"{len(differences)} of {count} programs differ", sep="\n\n")

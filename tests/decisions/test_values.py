@@ -153,6 +153,19 @@ def test_32_random_programs(grad):
         assert (text := difference(seed, grad)) is None, text
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_32_random_programs_in_contexts(grad):
+    for seed in range(12):
+        assert (text := difference(seed, grad, contexts=True)) is None, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grad", [False, True])
+def test_32_many_random_programs_in_contexts(grad):
+    for seed in range(100, 400):
+        assert (text := difference(seed, grad, sizes=seed % 2 == 1, contexts=True)) is None, text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("first", range(100, 1000, 100))
