@@ -24,7 +24,7 @@ from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies, kno
 from dovetail.torch_internals import torch_function
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.collector import without_collector
-from dovetail.trace.source_location import INTERPRETERS
+from dovetail.trace.source_location import register_interpreter
 
 if TYPE_CHECKING:
     from dovetail.frontend.decisions.requests import Requester
@@ -165,4 +165,4 @@ def _place(real: FrameType) -> tuple[str, int]:
     return frame.code.co_filename, line_of(frame, running["pc"])
 
 
-INTERPRETERS[engine.loop.__code__] = _place
+register_interpreter(engine.loop, _place)

@@ -21,7 +21,7 @@ def fills(shape: tuple[int, ...], steps: tuple[int, ...]) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorSpec:
     """The type of a tensor: what is known before it is computed.
 
@@ -34,6 +34,12 @@ class TensorSpec:
     device: Device = cpu
     strides: tuple[int, ...] | None = None
     requires_grad: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"TensorSpec(shape={self.shape!r}, dtype={self.dtype!r}, device={self.device!r}, strides={self.strides!r}, "
+            f"requires_grad={self.requires_grad!r})"
+        )
 
     def fresh(self, shape: tuple[int, ...] | None = None, dtype: DType | None = None) -> TensorSpec:
         """Return a new row-major tensor on the same device."""

@@ -39,6 +39,14 @@ class CodeMap(Generic[T]):
 
 OURS = f"{Path(__file__).parents[1]}{os.sep}"  # what the files of this package begin with, and of no package whose name is longer
 INTERPRETERS = CodeMap[Callable[[FrameType], tuple[str, int]]]()  # the registry: code that runs other code -> file and line of that
+_INTERPRETING: set[str] = set()  # the modules of that code
+_PACKAGES = ("dovetail.", "torch.")
+
+
+def register_interpreter(function: Callable, place: Callable[[FrameType], tuple[str, int]]) -> None:
+    """Let `place` say, of a frame of `function`, which file and line of other code it runs."""
+    INTERPRETERS[function.__code__] = place
+    _INTERPRETING.add(function.__module__)
 
 
 @cache
@@ -55,10 +63,15 @@ def user_operation() -> str | None:
 def user_line() -> str:
     """Return file:line of the innermost frame that is neither this package's nor torch's, whether CPython or an interpreter of ours runs it."""
     frame = sys._getframe(1)
-    while _is_inside((code := frame.f_code).co_filename) and frame.f_back:
-        if (run := INTERPRETERS.get(code)) is not None:
-            file, line = run(frame)
-            if not _is_inside(file):
-                return f"{file}:{line}"
+    while frame.f_back:
+        module = frame.f_globals.get("__name__", "")  # the code of a frame is slower to read: CPython tells audit hooks of that
+        if module in _INTERPRETING or not module.startswith(_PACKAGES):
+            code = frame.f_code
+            if (run := INTERPRETERS.get(code)) is not None:
+                file, line = run(frame)
+                if not _is_inside(file):
+                    return f"{file}:{line}"
+            elif not _is_inside(code.co_filename):
+                break
         frame = frame.f_back
-    return f"{code.co_filename}:{frame.f_lineno}"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

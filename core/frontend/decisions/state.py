@@ -50,16 +50,16 @@ class Machinery:
 class Same:
     """An object that equals itself alone, whatever its class makes of `==`; it keeps the object alive, so that its id stays its own."""
 
-    __slots__ = ("value",)
+    __slots__ = ("number", "value")
 
     def __init__(self, value: Any):
-        self.value = value
+        self.value, self.number = value, id(value)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Same and other.value is self.value
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return self.number
 
 
 def source_key(source: Source | None) -> Any:

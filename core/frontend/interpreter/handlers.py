@@ -19,9 +19,9 @@ _HARMLESS = frozenset({"torch", "dovetail"})  # packages whose context managers 
 
 def is_handled(errors: Errors = _OF_ARITHMETIC) -> bool:
     """Return whether the program may handle one of these errors where it is; by default those of arithmetic."""
-    real, loop = sys._getframe(1), engine.loop.__code__
+    real, loop, module = sys._getframe(1), engine.loop.__code__, vars(engine)
     while real is not None:
-        if real.f_code is loop and _handlers(real.f_locals["frame"], real.f_locals["pc"], errors):
+        if real.f_globals is module and real.f_code is loop and _handlers(real.f_locals["frame"], real.f_locals["pc"], errors):
             return True
         real = real.f_back
     return False

@@ -155,12 +155,13 @@ class TorchRecorder(CallHooks):
 
     def class_of(self, value: Any) -> type:
         """Return the class of a tensor as the program sees it."""
-        if isinstance(value, NumberProxy):
+        kind = type(value)
+        if issubclass(kind, NumberProxy):  # isinstance would also ask a proxy which class it stands for
             return _NUMBERS[value.spec.kind]
-        if type(value) is SymbolicInt:
+        if kind is SymbolicInt:
             return int
-        if not isinstance(value, TensorProxy):
-            return type(value)
+        if not issubclass(kind, TensorProxy):
+            return kind
         if is_traced_array(value):
             return value.__class__
         if value in self.floats:

@@ -367,9 +367,9 @@ def symbols_in(tree: Any) -> dict[Atom, None]:
     if type(tree) is slice:
         tree = (tree.start, tree.stop, tree.step)
     atoms: dict[Atom, None] = {}
-    if isinstance(tree, (tuple, list, dict)):
-        for item in tree.values() if isinstance(tree, dict) else tree:
-            if type(item) in (Size, Real) or isinstance(item, (tuple, list, dict, slice)):
+    if issubclass(kind := type(tree), (tuple, list, dict)):  # isinstance would also ask a proxy which class it stands for
+        for item in tree.values() if issubclass(kind, dict) else tree:
+            if issubclass(type(item), (Size, Real, tuple, list, dict, slice)):
                 atoms |= symbols_in(item)
     return atoms
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -33,8 +34,12 @@ class Wheel(NamedTuple):
 
 
 def installed() -> Wheel | None:
-    """Return the distribution that contains `nvfuser_direct`, None where none does; nothing is imported."""
-    wheels = [wheel for dist in importlib.metadata.distributions() if (wheel := _wheel(dist)) is not None]
+    """Return the distribution that contains `nvfuser_direct`, None where none does; nothing is imported.
+
+    Of all installed distributions, only those are read of which the folder is called so: reading hundreds takes a quarter of a second.
+    """
+    folders = [folder for place in sys.path for folder in Path(place).glob("nvfuser*.dist-info")]
+    wheels = [wheel for folder in folders if (wheel := _wheel(importlib.metadata.Distribution.at(folder))) is not None]
     return min(wheels, key=lambda wheel: wheel.torch is None) if wheels else None
 
 
