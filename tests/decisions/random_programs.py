@@ -12,6 +12,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ CONTEXTS = (
     "torch.device('cpu')",
     "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)",
     "torch.backends.cudnn.flags(enabled=False)",
+    "entered(box)",
+    "Entered(box)",
 )
 INPUTS = (1, 2, 3, 4, 5, 6, 2, 7, 1)  # seeds of the arguments, call by call
 
@@ -35,12 +38,38 @@ class Box:
         self.n, self.t, self.w = 0, t, torch.ones((), requires_grad=True)
 
 
+@contextmanager
+def entered(box: Box) -> Iterator[None]:
+    """Count, with code of the program before and behind."""
+    box.n += 1
+    try:
+        yield
+    finally:
+        box.n *= 2
+
+
+class Entered:
+    """The same as a class, which also sees errors."""
+
+    def __init__(self, box: Box):
+        self.box = box
+
+    def __enter__(self) -> Entered:
+        self.box.n += 3
+        return self
+
+    def __exit__(self, kind: type | None, *details: Any) -> bool:
+        self.box.n -= 1 if kind is None else 5
+        return kind is ZeroDivisionError
+
+
 class Writer:
     """Writes one program."""
 
     def __init__(self, seed: int, sizes: bool, backward: bool = False, contexts: bool = False):
         self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k, n, words = x, y * 1, x + 0, [], 0, 0, ''"]
         self.sizes, self.backward, self.contexts = sizes, backward, contexts
+        self.loops: list[int] = []  # how deep in the program the loops stand that are open
         if backward:
             self.lines.append("    b = y * box.w")
         if sizes:
@@ -62,9 +91,19 @@ class Writer:
             self.lines += [indent + line for line in self.differentiated(v, w)]
             return
         if self.contexts and r.random() < 0.3:
-            if depth < 3 and r.random() < 0.5:
+            kind = r.random()
+            if depth < 3 and kind < 0.5:
                 self.lines.append(f"{indent}with {r.choice(CONTEXTS)}:")
                 self.statements(depth + 1, r.randint(1, 3))
+            elif depth < 3 and kind < 0.65:
+                self.lines.append(f"{indent}try:")
+                self.statements(depth + 1, r.randint(1, 2))
+                self.lines += [f"{indent}    k += 1 // int({v}.sum() > {r.choice([-2, 0, 2])})", f"{indent}except ZeroDivisionError:"]
+                self.statements(depth + 1, 1)
+                self.lines += [f"{indent}finally:", f"{indent}    box.n += 1"]
+            elif depth and kind < 0.75:
+                leave = r.choice(["break", "continue"]) if self.loops and self.loops[-1] < depth else "return a, b, c, items, k, n, words"
+                self.lines += [f"{indent}if {v}.sum() > {r.choice([-2, 0, 2])}:", f"{indent}    {leave}"]
             else:
                 self.lines.append(indent + r.choice((f"{v} = ({w}[:, None] @ torch.ones(1, 2))[:, 0].float()", f"{v} = torch.ones(4) * {w}")))
             return
@@ -102,14 +141,23 @@ class Writer:
             condition, j = r.choice([f"{v}.abs().max() > 1", f"{v}.sum() > 2"]), f"j{len(self.lines)}"
             if r.random() < 0.4:
                 self.lines.append(f"{indent}for {j} in range({r.choice([f'({w} > 0).sum().item()', 'abs(int(n)) % 4', '3'])}):")
-                self.statements(depth + 1, r.randint(1, 2))
+                self.loop(depth)
                 self.lines.append(f"{indent}    {r.choice([f'{w} = {w} * 0.5 + {j}', f'n += {j}', f'k = {j}', 'pass'])}")
                 return
             self.lines += [f"{indent}{j} = torch.zeros(())", f"{indent}while {condition} and {j} < 4:"]
-            self.statements(depth + 1, r.randint(1, 2))
-            self.lines.append(f"{indent}    {j} = {j} + 1")
+            if self.contexts:  # before a `continue`
+                self.lines.append(f"{indent}    {j} = {j} + 1")
+            self.loop(depth)
+            if not self.contexts:
+                self.lines.append(f"{indent}    {j} = {j} + 1")
         else:
             self.lines.append(f"{indent}{v} = {w} + 1")
+
+    def loop(self, depth: int) -> None:
+        """Append the body of a loop."""
+        self.loops.append(depth)
+        self.statements(depth + 1, self.random.randint(1, 2))
+        self.loops.pop()
 
     def sized(self, v: str, w: str) -> str:
         """Return a statement about `m`, whose length depends on values."""
@@ -165,6 +213,7 @@ def program(seed: int, sizes: bool = False, backward: bool = False, contexts: bo
         line.replace("torch.rand(4)", "torch.rand(x.shape[0])").replace("torch.ones(4)", "torch.ones(x.shape[0])") for line in writer.lines
     ]
     source, name, namespace = "\n".join(writer.lines), f"<random program {seed}>", {"torch": torch}
+    namespace |= {"entered": entered, "Entered": Entered}
     linecache.cache[name] = (len(source), None, [line + "\n" for line in writer.lines], name)
     exec(compile(source, name, "exec"), namespace)
     return namespace["f"], source
