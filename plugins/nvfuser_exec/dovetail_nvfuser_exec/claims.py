@@ -31,6 +31,7 @@ REASONS: dict[str, str] = {
     "device_put": "works on one device",
     "item": "keeps values on the device",
     "tensor_from_sequence": "has no operation for lists of numbers",
+    "with_history": "has no autograd, of which it is a part",
 }
 OPTIONAL = {name: option for option, rules in OPT_IN.items() for name in rules}
 WHY_OPTIONAL = {
