@@ -184,6 +184,7 @@ class TorchEnvironment(Environment):
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         """Call a torch function on proxies: the operation in the table, else its own Python body, else an opaque symbol."""
         if func in _CREATING and kwargs.get("device") is None:
+            self.read.add("default_device")
             device = torch.get_default_device()
             if device != self.device or device.type != "cpu":  # of a `with torch.device(...)` that may not be open when the line runs
                 kwargs = {**kwargs, "device": device}

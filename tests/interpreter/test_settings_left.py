@@ -142,3 +142,11 @@ def test_a_device_inside_is_that_of_what_the_program_creates(around):
             assert [(y.device, y.shape) for y in tensors] == [(y.device, y.shape) for y in expected]
             assert default == device
     assert compiled.cache_info().hits == 2
+
+
+def test_a_device_around_is_guarded():
+    compiled = dovetail.jit(lambda x: (x + 1, torch.ones(2)))
+    for around in ("meta", "cpu", "meta"):
+        with torch.device(around):
+            assert compiled(torch.ones(2, device="cpu"))[1].device.type == around
+    assert compiled.cache_info().misses == 2
