@@ -21,9 +21,11 @@ from logging import Logger
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.errors import EagerCall
+from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.frame import VARARGS, Frame
+from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
@@ -32,7 +34,7 @@ from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annot
 from dovetail.frontend.interpreter.tracking.comparing import Compared
 from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scanner_of
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
-from dovetail.frontend.interpreter.tracking.twins import TWINS
+from dovetail.frontend.interpreter.tracking.twins import TWINS, print_into
 
 
 def _answer(function: Callable) -> Callable:
@@ -266,8 +268,37 @@ def _import(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any],
     return tracker.imported(named["name"], named.get("globals") or frame.globals, named.get("fromlist") or (), named.get("level", 0))
 
 
-def _later(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
-    """Delay calls with effects outside alone, as `print`, until the computation has run."""
+def _print(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
+    """Print to a file that the program has created at once, to any other when the computation has run.
+
+    Where the file is another object in Python, which the program may read afterwards, the call runs in eager mode.
+    """
+    file = kwargs.get("file")
+    if file is not None and tracker.source(file) is None:
+        tracker.call(print_into, args, kwargs, frame)
+        return
+    if file is not None and is_in_python(lookup(type(file), "write")) and not any([file is stream for stream in (sys.stdout, sys.stderr)]):
+        raise EagerCall(f"it prints to a {type(file).__name__}, which it may read")
+    tracker.effects.call(builtin, [_copied_as_it_is(tracker, x) for x in args], kwargs)
+
+
+def _copied_as_it_is(tracker: Any, value: Any) -> Any:
+    """Return a container of the program as it is now, since the program may write to it before it is printed."""
+    kind = type(value)
+    if kind not in (list, tuple, set, dict) or tracker.source(value) is not None:
+        return value
+    if kind is dict:
+        return {key: _copied_as_it_is(tracker, item) for key, item in value.items()}
+    return kind([_copied_as_it_is(tracker, item) for item in value])
+
+
+def _warn(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
+    """Warn when the computation has run; the call runs in eager mode where the program itself gets to know of the warning."""
+    names = [name for name in ("showwarning", "_showwarnmsg_impl") if tracker.effects.now(vars(warnings), name) not in (NULL, vars(warnings)[name])]
+    filters = tracker.effects.now(vars(warnings), "filters")
+    raises = any([each[0] == "error" for each in (warnings.filters if filters is NULL else filters)])
+    if names or (raises and is_handled((Warning,))):
+        raise EagerCall("it warns, and records or handles the warning itself")
     tracker.effects.call(builtin, args, kwargs)
 
 
@@ -406,8 +437,8 @@ TABLE: dict[Any, Callable] = {
     sum: _answer(_sum),
     reversed: _answer(_reversed),
     callable: _answer(_callable),
-    print: _later,
-    warnings.warn: _later,
+    print: _print,
+    warnings.warn: _warn,
     str: _conversion(str, "__str__", "__repr__"),
     repr: _conversion(str, "__repr__"),
     int: _conversion(int, "__int__", "__index__"),

@@ -42,6 +42,17 @@ def _twins(module: types.ModuleType, names: Collection[str] = ()) -> dict[Any, A
 TWINS: dict[Any, Any] = {**_twins(heapq), **_twins(bisect), **_twins(functools, {"cmp_to_key"})}
 
 
+def print_into(*values: Any, sep: str | None = None, end: str | None = None, file: Any, flush: bool = False) -> None:
+    """Print to a file of the program, as `print` does."""
+    for i, value in enumerate(values):
+        if i:
+            file.write(" " if sep is None else sep)
+        file.write(str(value))
+    file.write("\n" if end is None else end)
+    if flush:
+        file.flush()
+
+
 def translated(tracker: Any, text: str, table: Any) -> str:
     """Return text.translate(table), with what looks a character up in the table interpreted."""
     parts = []
