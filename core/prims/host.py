@@ -73,6 +73,17 @@ def format_number_python(target: str, number: str, *, form: str) -> str:
 
 
 @prim(tags={Tag.NO_GRAD, Tag.CHEAP})
+def format_tensor(x: TensorSpec) -> NumberSpec:
+    """A tensor written out, printed as `n1 = str(t0)`."""
+    return NumberSpec("str")
+
+
+@format_tensor.python
+def format_tensor_python(target: str, x: str) -> str:
+    return f"{target} = str({x})"
+
+
+@prim(tags={Tag.NO_GRAD, Tag.CHEAP})
 def join_text(*parts: Any) -> NumberSpec:
     """Pieces of text as one, printed as `n2 = ''.join(('loss ', n1))`."""
     return NumberSpec("str")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 
 import pytest
@@ -97,10 +98,100 @@ def lists(x):
     return x + 1
 
 
-def test_containers_are_printed_as_they_were(capsys):
-    lists(torch.ones(2))
-    expected = capsys.readouterr().out
-    compiled = dovetail.jit(lists)
-    for _ in range(2):
-        compiled(torch.ones(2))
+class Log:
+    def __init__(self):
+        self.rows = []
+
+    def __repr__(self):
+        return f"Log({self.rows})"
+
+
+def objects(x):
+    log = Log()
+    log.rows.append(x.shape[0])
+    print(log, [log])
+    log.rows.append(2)
+    print(log)
+    return x + 1
+
+
+def written(x):
+    view = x[:1]
+    print(x, view, [x])
+    x.add_(1)
+    print(f"{x}|{view!r}|{[x, 1]}")
+    x.mul_(2)
+    return x + 1
+
+
+@pytest.mark.parametrize("program", [lists, objects, written])
+def test_what_is_printed_is_as_it_was(program, capsys):
+    compiled = dovetail.jit(program)
+    for number in range(3):
+        program(torch.tensor([number, 2.5]))
+        expected = capsys.readouterr().out
+        compiled(torch.tensor([number, 2.5]))
         assert capsys.readouterr().out == expected
+
+
+def texts(x):
+    doubled = x * 2
+    return f"{x}|{x.sum()}|{x!r}|{x.sum()!s}|{[x, (doubled,)]}", str(doubled), repr(x > 1), "{} {!r}".format(x, 1), "%s" % doubled, x + 1  # noqa: UP031, UP032
+
+
+def test_tensors_are_written_out():
+    compiled = dovetail.jit(texts)
+    for number in range(3):
+        x = torch.tensor([[number, 2.5]])
+        assert compiled(x)[:-1] == texts(x)[:-1]
+    assert compiled.cache_info().misses == 1
+
+
+def test_an_error_has_the_values_of_a_tensor():
+    def program(x):
+        if x.sum() < 0:
+            raise ValueError(f"negative: {x}")
+        return x + 1
+
+    compiled = dovetail.jit(program)
+    for sign in (1.0, -1.0, -2.0, 1.0):
+        x = torch.full((2,), sign)
+        if sign > 0:
+            torch.testing.assert_close(compiled(x), x + 1)
+        else:
+            with pytest.raises(ValueError, match=f"negative: tensor\\(\\[{sign:.0f}., {sign:.0f}.\\]\\)"):
+                compiled(x)
+
+
+def test_the_text_of_a_tensor_that_requires_a_gradient_is_refused():
+    with pytest.raises(dovetail.errors.TracedValueError, match=r"write out x\.detach\(\)"):
+        dovetail.jit(lambda x: f"{x}")(torch.ones(2, requires_grad=True))
+    x = torch.ones(2, requires_grad=True)
+    assert dovetail.jit(lambda x: f"{x.detach()}")(x) == "tensor([1., 1.])"
+
+
+def logged(x):
+    items = [1]
+    logging.getLogger("tests.printing").warning("%s %s %d", x, items, x.shape[0])
+    items.append(2)
+    x.add_(1)
+    logging.getLogger("tests.printing").warning(f"{x} {items}")
+    return x * 2
+
+
+def test_what_is_logged_is_as_it_was():
+    written, logger = io.StringIO(), logging.getLogger("tests.printing")
+    handler = logging.StreamHandler(written)
+    logger.addHandler(handler)
+    try:
+        compiled = dovetail.jit(logged)
+        for number in range(2):
+            texts = []
+            for run in (logged, compiled):
+                written.seek(0)
+                written.truncate()
+                run(torch.tensor([number, 2.5]))
+                texts.append(written.getvalue())
+            assert texts[1] == texts[0]
+    finally:
+        logger.removeHandler(handler)

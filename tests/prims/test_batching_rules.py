@@ -26,6 +26,7 @@ WITHOUT = {
     prims.get_grad,
     prims.put_grad,
     prims.size,
+    prims.format_tensor,
     prims.with_history,
 }  # which run on the host, or never in a batch
 WITHOUT |= {prims.randperm, prims.uniform_philox, prims.normal_philox}

@@ -90,6 +90,12 @@ def format_number_samples(dtype: DType, device: Device) -> Iterator[SampleInput]
     yield SampleInput((7,), {"form": ""})
 
 
+def format_tensor_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    make = Maker(dtype, device)
+    yield SampleInput((make(2, 3),))
+    yield SampleInput((make(),))
+
+
 def join_text_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput(("loss ", "0.250"), {})
 
@@ -112,6 +118,7 @@ OPINFOS += [
     OpInfo(prims.integer, integer_samples, reference=lambda value: value, directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.arithmetic, arithmetic_samples, arithmetic_errors, directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.format_number, format_number_samples, reference=lambda number, form: f"{number:{form}}", directives=(Directive("skip", STATEMENT),)),
+    OpInfo(prims.format_tensor, format_tensor_samples, reference=str, directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.join_text, join_text_samples, reference=lambda *parts: "".join(parts), directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.delete, delete_samples, directives=(Directive("skip", "it prints as the statement `del`, which no executor runs"),)),
 ]

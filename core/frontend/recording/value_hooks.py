@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail import dtypes
+from dovetail import dtypes, prims
+from dovetail.errors import TracedValueError
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.environment import lift_leaf
 from dovetail.frontend.interpreter.frame import Frame
@@ -22,7 +23,7 @@ from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.frontend.subclasses import is_wrapper, overriding, untraced_value
 from dovetail.frontend.wrappers.jagged import has_symbols
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, symint
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, tree_map, user_line
 from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
@@ -112,6 +113,12 @@ class ValueHooks(ArrayHooks):
         if not is_proxy(tensor):
             float(tensor)  # a symbolic size: it becomes a plain number
             return
+        if isinstance(tensor, TensorProxy) and tensor.spec.requires_grad:
+            raise TracedValueError(
+                f'{tensor.name}: "{tensor.spec}" is written out at {user_line()}: as it requires a gradient, its text names the operation that '
+                "computed it, which a compiled function does not have; write out x.detach()",
+                tensor,
+            )
         raise no_value(tensor)
 
     def with_values(self, call: Callable, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -144,6 +151,19 @@ class ValueHooks(ArrayHooks):
     def counted(self, bounds: list[Any]) -> Any:
         session = self.environment.session
         return None if session is None else session.counted(bounds)
+
+    def as_it_is(self, tensor: Any) -> Any:
+        return tensor.clone() if self.has_text(tensor) else tensor
+
+    def has_text(self, value: Any) -> bool:
+        """Return whether `value` prints as its values alone: one that requires a gradient also tells what computed it."""
+        if not isinstance(value, TensorProxy) or value.spec.requires_grad or self.environment.language is not LANGUAGE or self.trace.depth:
+            return False
+        return self.class_of(value) is torch.Tensor
+
+    def text_of(self, tensor: Any) -> Any:
+        self.writes_text = True
+        return prims.format_tensor(tensor)
 
     def formatted(self, tensor: Any) -> Any:
         if type(tensor) is SymbolicInt:

@@ -347,6 +347,10 @@ def format_number(number: Any, *, form: str) -> str:
     return format(number, form)
 
 
+def format_tensor(x: Tensor) -> str:
+    return str(x)
+
+
 def join_text(*parts: str) -> str:
     return "".join(parts)
 
@@ -519,6 +523,7 @@ PRIMS: dict[Symbol, Callable] = {
     prims.integer: integer,
     prims.arithmetic: arithmetic,
     prims.format_number: format_number,
+    prims.format_tensor: format_tensor,
     prims.join_text: join_text,
     prims.get_grad: get_grad,
     prims.put_grad: put_grad,

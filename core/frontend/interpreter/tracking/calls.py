@@ -38,7 +38,7 @@ from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAI
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
-from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE
+from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE, copied
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, is_of_numpy, rule_of
 from dovetail.frontend.interpreter.tracking.twins import translated
@@ -69,7 +69,7 @@ class Calls:
             return result
         if type(function) is FunctionType:
             if function in LATER:
-                return self.effects.call(function, args, kwargs)
+                return self.effects.call(function, [args[0], *[copied(self, x, ()) for x in args[1:]]] if args else args, kwargs)
             if function in TABLE:
                 return TABLE[function](self, function, args, kwargs, frame)
             if function in MODELS:

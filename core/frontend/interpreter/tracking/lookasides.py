@@ -279,17 +279,43 @@ def _print(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], 
         return
     if file is not None and is_in_python(lookup(type(file), "write")) and not any([file is stream for stream in (sys.stdout, sys.stderr)]):
         raise EagerCall(f"it prints to a {type(file).__name__}, which it may read")
-    tracker.effects.call(builtin, [_copied_as_it_is(tracker, x) for x in args], kwargs)
+    tracker.effects.call(builtin, [_as_it_is(tracker, x, frame) for x in args], kwargs)
 
 
-def _copied_as_it_is(tracker: Any, value: Any) -> Any:
-    """Return a container of the program as it is now, since the program may write to it before it is printed."""
-    kind = type(value)
-    if kind not in (list, tuple, set, dict) or tracker.source(value) is not None:
+def _as_it_is(tracker: Any, value: Any, frame: Frame | None) -> Any:
+    """Return what prints as a value does now: the program may write to it before it is printed."""
+    if type(value) in tracker.atoms:
         return value
+    return tracker.call(str, [value], {}, frame) if _is_known(tracker, value, ()) else copied(tracker, value, ())
+
+
+def _is_known(tracker: Any, value: Any, above: tuple[int, ...]) -> bool:
+    """Return whether the program has created an object, of which the text follows from what tracing knows."""
+    kind = type(value)
+    if kind in tracker.atoms:
+        return True
+    if id(value) in above or tracker.recorder.is_tensor(value) or tracker.recorder.is_number(value) or tracker.source(value) is not None:
+        return False
+    above = (*above, id(value))
+    if kind in (list, tuple, set, frozenset):
+        return all([_is_known(tracker, item, above) for item in value])
     if kind is dict:
-        return {key: _copied_as_it_is(tracker, item) for key, item in value.items()}
-    return kind([_copied_as_it_is(tracker, item) for item in value])
+        return all([_is_known(tracker, item, above) for pair in value.items() for item in pair])
+    in_python = tracker.first_method(value, ("__str__", "__repr__")) is not None
+    return in_python and all([_is_known(tracker, item, above) for item in getattr(value, "__dict__", {}).values()])
+
+
+def copied(tracker: Any, value: Any, above: tuple[int, ...]) -> Any:
+    """Return a container that the program has created, or a tensor, as it is now."""
+    kind = type(value)
+    if tracker.recorder.is_tensor(value):
+        return tracker.recorder.as_it_is(value)
+    if kind not in (list, tuple, set, dict) or id(value) in above or tracker.source(value) is not None:
+        return value
+    above = (*above, id(value))
+    if kind is dict:
+        return {key: copied(tracker, item, above) for key, item in value.items()}
+    return kind([copied(tracker, item, above) for item in value])
 
 
 def _warn(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:

@@ -298,13 +298,15 @@ class Operators:
         return None if match["kind"] not in "sr" or match["flags"] or match["width"] or match["digits"] else ""
 
     def repr(self, value: Any) -> Any:
-        """Return repr(value) of a container with numbers of the program in it, as text of the program; NULL for others."""
+        """Return repr(value) of a tensor, or of a container with tensors or numbers of the program in it, as text of the program; NULL for others."""
+        if self.recorder.has_text(value):
+            return self.recorder.text_of(value)
         container = self.plain(value) if type(value) in _BRACKETS else None
         return self.join_text(self._pieces(container)) if self._has_numbers(container, ()) else NULL
 
     def _has_numbers(self, value: Any, above: tuple[int, ...]) -> bool:
-        """Return whether a container has numbers of the program in it, and not itself."""
-        if self.recorder.is_number(value):
+        """Return whether a container has tensors or numbers of the program in it, and not itself."""
+        if self.recorder.is_number(value) or self.recorder.has_text(value):
             return True
         if type(value) not in _BRACKETS or id(value) in above:
             return False
@@ -317,6 +319,8 @@ class Operators:
         if self.recorder.is_number(value):
             text = self.recorder.text(value, "")
             return [repr(self.spelled(value)) if text is NULL else text]
+        if self.recorder.has_text(value):
+            return [self.recorder.text_of(value)]
         opening, closing = _BRACKETS[type(value)]
         parts = [[f"{key!r}: ", *self._pieces(part)] for key, part in value.items()] if type(value) is dict else map(self._pieces, value)
         items = [piece for pieces in parts for piece in (", ", *pieces)][1:]

@@ -152,6 +152,10 @@ class Recorder:
         """Return operands of the framework's C code with values or sizes in the place of the numbers in them."""
         return operands
 
+    def as_it_is(self, tensor: Any) -> Any:
+        """Return what prints as a tensor does now, whatever the program writes into it later."""
+        return tensor
+
     def formatted(self, tensor: Any) -> Any:
         """Return what is written out for a tensor, before its value is asked for: for one without dimensions its number."""
         return tensor
@@ -159,6 +163,14 @@ class Recorder:
     def is_text(self, value: Any) -> bool:
         """Return whether `value` is text that the computation writes numbers into."""
         return False
+
+    def has_text(self, value: Any) -> bool:
+        """Return whether `value` is a tensor that the computation writes out."""
+        return False
+
+    def text_of(self, tensor: Any) -> Any:
+        """Return str(tensor) of one that the computation writes out."""
+        raise NotImplementedError
 
     def text(self, number: Any, form: str) -> Any:
         """Return format(number, form) for a number that the computation returns; NULL where that takes its value."""
