@@ -26,6 +26,7 @@ def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
 def number_kind(value: Any) -> str:
     """Return the kind of a number: bool, int, float or complex."""
     if type(value) is NumberSpec:
+        require(value.kind != "str", "expected a tensor or a number, got text that the program writes", error=TypeError)
         return value.kind
     dtype = PYTHON.get(int if type(value) is Size else type(value))
     require(dtype is not None, "expected a tensor or a Python number, got {}", type(value).__name__, error=TypeError)

@@ -147,6 +147,12 @@ def test_tensors_are_written_out():
     assert compiled.cache_info().misses == 1
 
 
+@pytest.mark.parametrize("program", [lambda x: f"{x}" + x, lambda x: x + str(x), lambda x: torch.full((2,), str(x))])
+def test_text_is_no_number(program):
+    with pytest.raises(TypeError):
+        dovetail.jit(program)(torch.ones(2))
+
+
 def test_an_error_has_the_values_of_a_tensor():
     def program(x):
         if x.sum() < 0:

@@ -30,8 +30,8 @@ ASKED = [
     *("F.one_hot(torch.tensor([0, 1]), n.item())", "F.max_pool1d(x[None], n.item())", "F.layer_norm(x, (n.item(),))"),
     *("F.dropout(x, r.item() - 2)", "F.conv1d(x[None], x[None], stride=n.item())", "[x][n - 3]", "[x, x, x, x][n.item()]"),
     *("[x, x][: n.item()]", "[x] * n.item()", "list(range(n))", "list(range(n.item()))", "'a' * n.item()", "1 << n.item()"),
-    *("f'{[x]}'", "str(n)", "repr(x)", "repr({'a': x})"),
-    *("'%s' % ([x],)", "TABLE[n.item()]", "TABLE.get(n.item())", "{3: x}.get(n.item())"),
+    *("len(str(x))", "'[' in f'{x}'", "[str(n)][n]", "int(f'{n}')"),
+    *("TABLE[n.item()]", "TABLE.get(n.item())", "{3: x}.get(n.item())"),
     *("{3: x}[n.item()]", "n.item() in TABLE", "{n.item(): x}", "{n.item()}", "{(3, n.item()): x}", "set([n.item()])"),
     *("frozenset((n.item(),))", "dict([(n.item(), x)])", "dict.fromkeys([n.item()])", "collections.Counter([n.item()])"),
     *("TABLE.get((n.item(), 1))", "{3: 1}.setdefault(n.item(), 2)", "{1, 3} - {n.item()}", "n.item() in [3]"),
@@ -68,6 +68,7 @@ WRITTEN = [
         "'|'.join(['a', f'{n}'])",
         "json.dumps([n.item()])",
     ),
+    *("f'{[x]}'", "str(n)", "repr(x)", "repr({'a': x})", "'%s' % ([x],)", "f'{x}{n!r}' + str((n, [r]))"),
     *("[f'{r:.1f}' + '!', {'n': f'{n:03}'}]", "isinstance(f'{n}', str)", "format(r, '.3f')", "f'{n.item() * 2}' + f'{r}'"),
 ]
 SAID = r"the value of \w+: .* is needed at .*:\d+; .* choose with torch.where, or compute the value outside"
