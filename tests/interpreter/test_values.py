@@ -122,3 +122,10 @@ def test_an_error_of_arithmetic_is_not_delayed():
     compiled = dovetail.jit(lambda n: 1 / n.item(), interpretation="bytecode", decisions="error")
     with pytest.raises(TracedValueError, match=SAID):  # it would be raised behind what the program does before it
         compiled(torch.tensor(0))
+
+
+@pytest.mark.parametrize("kind", [int, float, complex])
+@pytest.mark.parametrize("size", [0, 2])
+def test_several_elements_are_no_number(kind, size):
+    with pytest.raises(ValueError, match="only one element tensors can be converted to Python scalars"):
+        dovetail.jit(lambda x: kind(x))(torch.ones(size))

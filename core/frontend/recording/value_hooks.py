@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import TracedValueError
+from dovetail.errors import TracedValueError, require
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.environment import lift_leaf
 from dovetail.frontend.interpreter.frame import Frame
@@ -189,7 +189,12 @@ class ValueHooks(ArrayHooks):
             return self._converted_wrapper(value, kind)
         if kind is float and type(value) is SymbolicInt:
             value = self.environment.number_of(value)
-        if kind not in (int, float) or not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
+        if not isinstance(value, Proxy) or self.environment.language is not LANGUAGE:
+            return NULL
+        if kind in (int, float, complex) and isinstance(value, TensorProxy) and self.class_of(value) is torch.Tensor:
+            one = type(value.spec.numel) is not int or value.spec.numel == 1
+            require(one, "only one element tensors can be converted to Python scalars, got {}", value.spec, error=ValueError)
+        if kind not in (int, float):
             return NULL
         if isinstance(value, TensorProxy):
             rounds = kind is int and value.spec.dtype.kind == "float" and self.environment.raising((value,)) is None
