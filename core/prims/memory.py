@@ -35,7 +35,7 @@ def stride_order_vjp(g, out, x, *, order):
 
 @prim(tags={Tag.VIEW})
 def with_history(x: TensorSpec, other: TensorSpec) -> TensorSpec:
-    """A view of all of x whose gradient flows to `other`, a tensor with the same values; only at the end of a program, where results are created."""
+    """A view of all of x with a gradient that flows to `other`, a tensor with the same values; only where a program creates its results."""
     require(x.agrees(other), "expected a tensor with the shape, dtype and device of {}, got {}", x, other)
     return x.like(requires_grad=other.requires_grad)
 

@@ -25,6 +25,7 @@ from dovetail.frontend.autograd.hooks import Node
 from dovetail.frontend.autograd.nested_grad import differentiated
 from dovetail.frontend.autograd.recorded_backward import BACKWARD
 from dovetail.frontend.autograd.untraced_backwards import call_left, is_left, leave_to_autograd
+from dovetail.langs.core.indexing import copied
 from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, Tag, recorder
 from dovetail.prims.op import no_recorder, register
@@ -52,14 +53,7 @@ def _results_anew(*tensors: Any, results: int, backward: Callable[..., Sequence[
 
     Those of `shared` are arguments of the call, or views of them: eager mode has no copies there.
     """
-    return tuple([_copy_laid_out(x) for x in tensors[:results]])
-
-
-def _copy_laid_out(x: Any) -> Any:
-    """Return a copy of x, dense, in the order of its strides."""
-    if x.spec.strides is None:
-        return prims.clone(x)
-    return prims.stride_order(x, order=x.spec.order)
+    return tuple([copied(x, x.spec) for x in tensors[:results]])
 
 
 WITH_BACKWARD = register(Symbol("prims", "with_backward", _results_anew, tags={Tag.HISTORY}))

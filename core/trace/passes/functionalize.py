@@ -146,7 +146,7 @@ class Functionalizer:
         self.apart: set[Proxy] = set()  # those of them whose `value` is these numbers
         self.sharing: dict[Proxy, set[Proxy]] = {}  # a root -> other roots that are the same memory with another history
         self.stale: set[Proxy] = set()  # roots whose memory was written under another of these names
-        self.renewed: dict[Proxy, Proxy] = {}  # such a root -> the argument in whose memory eager mode has it
+        self.renewed: dict[Proxy, Proxy] = {}  # such a root -> the argument that it shares its memory with in eager mode
 
     def extend(self, lines: Iterable[BoundSymbol]) -> None:
         """Add the next lines of the trace, which may have got more inputs since."""
