@@ -9,6 +9,7 @@ import numpy as np
 from dovetail.errors import Unsupported
 from dovetail.frontend.arrays.conversion import ArrayInput
 from dovetail.frontend.arrays.floating_errors import guard_errors
+from dovetail.frontend.class_lookup import address_of
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.langs.torch import spec_of
 from dovetail.prims import Tag
@@ -46,7 +47,7 @@ class ArrayInputs:
         recorder.sources.append((at, proxy))
         recorder.environment.tensors.append(shared)
         tracker.guard("tensor", at, tensor_facts(shared, proxy.spec.strides))
-        tracker.known[id(proxy)] = proxy, source
+        tracker.known[address_of(proxy)] = proxy, source
         return proxy
 
     def check_written(self, written: list[Proxy]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from dovetail.frontend.class_lookup import address_of
+
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range})  # keys that C code writes out
 
 
@@ -80,7 +82,7 @@ class Sources:
 
     def make(self, kind: str, parent: Source | None, key: Any) -> Source:
         """Return the source of these parts."""
-        mark = (kind, parent, id(key) if kind == "const" else key, type(key))
+        mark = (kind, parent, address_of(key) if kind == "const" else key, type(key))
         source = self.table.get(mark)
         if source is None:
             source = self.table[mark] = Source(kind, parent, key)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import NULL, address_of, lookup
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.modules.wrapped_modules import is_sharding
 from dovetail.frontend.shards import WAYS
@@ -43,7 +43,7 @@ def load_attr(tracker: Tracker, module: torch.nn.Module, name: str) -> Any:
                 return members[name]
             tracker.guard("hasnot", tracker.sources.attr(source, "__dict__"), name)
             path = tracker.sources.field(source, table)
-            tracker.known.setdefault(id(members), (members, path))
+            tracker.known.setdefault(address_of(members), (members, path))
             return tracker.reach(members[name], tracker.sources.item(path, name)) if now is members else tracker.get_item(members, name)
     return NULL
 

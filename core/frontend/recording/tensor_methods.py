@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, address_of
 from dovetail.frontend.interpreter.protocols import REFLECTED_COMPARISONS, dunder
 from dovetail.torch_internals import TENSOR_BASE
 
@@ -66,7 +66,7 @@ def replaced(tracker: Tracker, cls: type, name: str) -> Any:
         tracker.guard("is", tracker.sources.item(source, name), raw)
         if base not in _OWN or _is_own(base, name, raw):
             return NULL
-        tracker.known.setdefault(id(raw), (raw, tracker.sources.const(raw)))
+        tracker.known.setdefault(address_of(raw), (raw, tracker.sources.const(raw)))
         return raw
     return NULL
 

@@ -13,7 +13,7 @@ from dovetail import options, prims
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, TracedAutograd
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, address_of
 from dovetail.frontend.classify_calls import (
     is_module_class,
     is_tensor_class,
@@ -213,7 +213,7 @@ class TorchRecorder(CallHooks):
                 raise EagerCall(f"{source} is conjugated or negated lazily; call .resolve_conj().resolve_neg() of it outside the compiled function")
             if spec.dtype.kind == "complex":
                 tracker.guard("equal", tracker.sources.call(tracker.sources.attr(source, "is_conj")), False)
-            tracker.known[id(proxy)] = proxy, source
+            tracker.known[address_of(proxy)] = proxy, source
         elif (first := tracker.source(proxy)) is not source:
             tracker.guard("same", source, first)
         return proxy

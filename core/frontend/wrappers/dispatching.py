@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.errors import EagerCall, Unsupported
-from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
+from dovetail.frontend.class_lookup import NULL, address_of, is_in_python, lookup
 from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.dtensors import is_dtensor_class
 from dovetail.frontend.guards.source import Source
@@ -85,11 +85,11 @@ class Wrappers:
         """Guard a wrapper that was read from outside: its class and what it says of itself; what it holds is guarded where it is read."""
         if id(wrapper) in self.created:
             return wrapper
-        known = tracker.known.get(id(wrapper))
+        known = tracker.known.get(address_of(wrapper))
         if known is None:
             tracker.guard("type", source, type(wrapper))
             tracker.guard("wrapper", source, (has_facts, *facts_of(wrapper)))
-            tracker.known[id(wrapper)] = wrapper, source
+            tracker.known[address_of(wrapper)] = wrapper, source
             self.sources.add(source)
             if is_jagged(wrapper):
                 self.ragged.reach(tracker, wrapper, source)

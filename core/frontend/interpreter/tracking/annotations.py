@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, address_of
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -25,7 +25,7 @@ def annotations_of(tracker: Tracker, owner: Any) -> Any:
     """Return the annotations of a function or class that the trace created; NULL where no `__annotate__` is left to run."""
     while isinstance(owner, _WRAPPERS):
         owner = owner.__func__
-    if id(owner) not in tracker.fresh:
+    if address_of(owner) not in tracker.fresh:
         return NULL
     if id(owner) in tracker.annotations:
         return tracker.annotations[id(owner)]

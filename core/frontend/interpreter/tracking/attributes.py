@@ -8,7 +8,7 @@ from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType,
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import IMMUTABLE, NULL, is_in_python, lookup
+from dovetail.frontend.class_lookup import IMMUTABLE, NULL, address_of, is_in_python, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import is_data
 from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPLACING, annotations_of
@@ -159,7 +159,7 @@ class Attributes:
         if isinstance(raw, _WRAPPERS) and self.source(raw) is not None:
             for function in (raw.fget, raw.fset, raw.fdel) if isinstance(raw, property) else (raw.__func__,):
                 if type(function) not in self.atoms:
-                    self.known.setdefault(id(function), (function, self.sources.const(function)))
+                    self.known.setdefault(address_of(function), (function, self.sources.const(function)))
 
     def native_bound(self, raw: Any, owner: Any, cls: type, name: str) -> Any:
         now = self.effects.now(owner, name)
@@ -300,7 +300,7 @@ class Attributes:
     def view(self, namespace: dict[str, Any], owner: Any, source: Source) -> dict[str, Any]:
         """Return a dict with the attributes of `owner`, or a module's variables: reads and writes are the same through both."""
         self.views[id(namespace)] = owner
-        self.known.setdefault(id(namespace), (namespace, source))
+        self.known.setdefault(address_of(namespace), (namespace, source))
         return namespace
 
     def from_view(self, namespace: dict[str, Any], name: str) -> Any:

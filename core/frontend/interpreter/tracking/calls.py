@@ -26,7 +26,7 @@ from types import (
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
+from dovetail.frontend.class_lookup import NULL, address_of, is_in_python, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
@@ -287,9 +287,9 @@ class Calls:
 
     def frame(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Frame:
         source = self.source(function)
-        if source is None and id(function) not in self.fresh and not is_own_code(function.__code__):  # as `__new__`, which a class wraps
+        if source is None and address_of(function) not in self.fresh and not is_own_code(function.__code__):  # as `__new__`, which a class wraps
             source = self.sources.const(function)
-            self.known[id(function)] = function, source
+            self.known[address_of(function)] = function, source
         if source is not None:
             self.guard("is", self.sources.attr(source, "__code__"), function.__code__)
             if source.root.kind == "arg":
@@ -297,7 +297,7 @@ class Calls:
             cells = self.sources.attr(source, "__closure__")
             for i, cell in enumerate(function.__closure__ or ()):
                 self.reach_cell(cell, self.sources.item(cells, i))
-        if id(function.__globals__) not in self.fresh:
+        if address_of(function.__globals__) not in self.fresh:
             self.namespaces[id(function.__globals__)] = function.__globals__
         try:
             return super().frame(function, args, kwargs)

@@ -18,7 +18,7 @@ from types import CellType, FunctionType, MappingProxyType, MethodType, SimpleNa
 from typing import Any
 
 from dovetail.errors import NoGradRule, TracedValueError, Unsupported
-from dovetail.frontend.class_lookup import HEAP, NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, NULL, address_of, lookup
 from dovetail.frontend.guards.guard import PLAIN, Guard
 from dovetail.frontend.guards.runtime import decimal_context
 from dovetail.frontend.guards.source import Source, Sources
@@ -140,7 +140,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
 
     def source(self, value: Any) -> Source | None:
         """Return where an outside object is read; None for one that the trace created."""
-        known = self.known.get(id(value))
+        known = self.known.get(address_of(value))
         return known[1] if known is not None and known[0] is value else None
 
     def reach(self, value: Any, source: Source) -> Any:
@@ -157,14 +157,14 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
                 return value
             self.guard("equal", source, value)
             return value
-        if id(value) in self.fresh:
+        if address_of(value) in self.fresh:
             return value
         if self.recorder.is_input(value):
             return self.recorder.reach(self, value, source)
         if isinstance(value, FIXED) or is_member(value):
             if source.kind != "const":
                 self.guard("is", source, value)
-            self.known.setdefault(id(value), (value, self.sources.const(value)))
+            self.known.setdefault(address_of(value), (value, self.sources.const(value)))
             return value
         if kind is slice:
             return self._slice(value, source)
@@ -184,7 +184,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
 
     def _object(self, value: Any, source: Source) -> None:
         """Remember an object with an identity; one that two sources lead to is an alias, which is guarded."""
-        known = self.known.get(id(value))
+        known = self.known.get(address_of(value))
         if known is None:
             self.recorder.content(self, value, source)
             if is_foreign_memory(type(value)):
@@ -193,7 +193,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
                 if source.kind != "const":
                     self.guard("is", source, value)
                 source = self._pinned(value, source)
-            self.known[id(value)] = value, source
+            self.known[address_of(value)] = value, source
         elif known[1] is not source:
             self.guard("same", source, known[1])
 
@@ -205,7 +205,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
 
     def reach_cell(self, cell: CellType, source: Source) -> None:
         """Remember a cell of a function's closure.  The cells of a function never change: those of two known functions need no guard."""
-        known = self.known.setdefault(id(cell), (cell, source))
+        known = self.known.setdefault(address_of(cell), (cell, source))
         if known[1] is not source and not known[1].root.kind == source.root.kind == "const":
             self.guard("same", source, known[1])
 
@@ -404,13 +404,13 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         return map(self.mirror, items)
 
     def register_function(self, function: FunctionType) -> FunctionType:
-        self.fresh[id(function)] = function
+        self.fresh[address_of(function)] = function
         return function
 
     def register_class(self, cls: Any) -> Any:
-        self.fresh[id(cls)] = cls
+        self.fresh[address_of(cls)] = cls
         return cls
 
     def is_fresh(self, cls: Any) -> bool:
         """Return whether the trace created this class."""
-        return id(cls) in self.fresh
+        return address_of(cls) in self.fresh

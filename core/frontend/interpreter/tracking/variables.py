@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, address_of
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 
@@ -44,11 +44,11 @@ class Variables:
 
     def evaluate(self, code: CodeType, globals: dict[str, Any], names: Any, function: FunctionType | None = None) -> Frame:
         if function is None and id(globals) not in self.namespaces and self.source(globals) is None:
-            self.fresh[id(globals)] = globals  # `exec` in a dict of the program's own
+            self.fresh[address_of(globals)] = globals  # `exec` in a dict of the program's own
         return super().evaluate(code, globals, names, function)
 
     def load_global(self, frame: Frame, name: str) -> Any:
-        if id(frame.globals) in self.fresh or self._looks_up_itself(frame):
+        if address_of(frame.globals) in self.fresh or self._looks_up_itself(frame):
             return super().load_global(frame, name)
         value = self.from_namespace(frame.globals, name)
         if value is not NULL:
@@ -74,13 +74,13 @@ class Variables:
         return NULL
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
-        if id(frame.globals) in self.fresh:
+        if address_of(frame.globals) in self.fresh:
             super().store_global(frame, name, value)
         else:
             self.effects.set(frame.globals, name, value, "item")
 
     def delete_global(self, frame: Frame, name: str) -> None:
-        if id(frame.globals) in self.fresh:
+        if address_of(frame.globals) in self.fresh:
             super().delete_global(frame, name)
             return
         if self.from_namespace(frame.globals, name) is NULL:
