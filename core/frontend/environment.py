@@ -43,6 +43,7 @@ from dovetail.trace import (
     constant_lines,
     is_proxy,
     leaves,
+    read_by,
     recording,
     renamed,
     requires_grad,
@@ -75,6 +76,7 @@ class TorchEnvironment(Environment):
     def __init__(self, language: Language):
         self.language, self.proxy = language, language.proxy
         self.constants: dict[int, Proxy] = {}  # id of a real tensor -> its proxy
+        self.copies: dict[Proxy, torch.Tensor] = {}  # the constants that nothing outside of the program can write to
         self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
         self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
         self.finished = False  # whether the program is traced: what is traced now, as a backward, runs later
@@ -129,12 +131,14 @@ class TorchEnvironment(Environment):
 
     def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
         """Return the value of a tensor that the program computes from constants alone, None where tracing does not know it."""
-        lines = constant_lines(trace, proxy)
+        lines = constant_lines(trace, proxy, self.copies)
         if lines is None:
             return None
-        program = Trace("constants", lines=lines, outputs=(proxy,))
+        read = set().union(*map(read_by, lines))
+        copies = {p: x.clone() for p, x in self.copies.items() if p in read}
+        program = Trace("constants", inputs=list(copies), lines=lines, outputs=(proxy,))
         with recording(program), no_torch_function(), torch.no_grad(), autocast_off():
-            return to_callable(dispatch(program, referees(resolve_executors())))()[0]
+            return to_callable(dispatch(program, referees(resolve_executors())))(*copies.values())[0]
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -235,6 +239,14 @@ def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
         proxies[id(tensor)] = proxy = trace.tensor(spec_of(traceable(tensor)))
         trace.constants[proxy] = tensor
     return proxies[id(tensor)]
+
+
+def constant_copy(tensor: torch.Tensor, trace: Trace) -> Proxy:
+    """Return the proxy for the values that a tensor has now."""
+    copy = tensor.clone()
+    proxy = constant(copy, trace)
+    trace.environment.copies[proxy] = copy
+    return proxy
 
 
 _CREATING = frozenset({*FACTORIES, torch.asarray})  # what creates a tensor on the default device

@@ -2,6 +2,7 @@
 
 from dovetail.trace.checking import check as check
 from dovetail.trace.constant_folding import constant_lines as constant_lines
+from dovetail.trace.constant_folding import read_by as read_by
 from dovetail.trace.dispatch_record import DispatchRecord as DispatchRecord
 from dovetail.trace.dispatch_record import Offer as Offer
 from dovetail.trace.ir import BoundSymbol as BoundSymbol

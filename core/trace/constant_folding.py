@@ -10,6 +10,8 @@ The value of t2 follows from the first two lines; that of t3 is not known, since
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dovetail.prims import Tag
 from dovetail.prims.sizes import symbols_in
 from dovetail.trace.aliases import root_of, view_bases
@@ -20,20 +22,30 @@ LARGEST = 1 << 16  # elements of a value that is computed while tracing
 _UNKNOWN = {Tag.RANDOM, Tag.HOST, Tag.UNINITIALIZED}
 
 
-def constant_lines(trace: Trace, p: Proxy) -> list[BoundSymbol] | None:
-    """Return the lines recorded so far that compute `p`, in order; None where they read an input or draw a random number."""
+def constant_lines(trace: Trace, p: Proxy, constants: Collection[Proxy] = ()) -> list[BoundSymbol] | None:
+    """Return the lines recorded so far that compute `p`, in order; None where they draw a random number, or read an input.
+
+    Inputs in `constants` are no inputs to it.
+    """
     lines = [line for level in (*trace.enclosing, trace.lines) for line in level]
-    known = {q for line in lines for q in line.writes}
+    known = {q for line in lines for q in line.writes}.union(constants)
     writes = _writes(lines)
     wanted, chosen = {p}, []
     for line in reversed(lines):
-        if wanted.isdisjoint(line.writes) and wanted.isdisjoint(writes.get(id(line), ())):
+        if wanted.isdisjoint(line.writes) and (not writes or wanted.isdisjoint(writes.get(id(line), ()))):
             continue
-        if not known.issuperset(line.reads) or not _is_constant(line, trace):
+        read = read_by(line)
+        if not known.issuperset(read) or not _is_constant(line, trace):
             return None
         chosen.append(line)
-        wanted.update(line.reads)
+        wanted.update(read)
     return chosen[::-1] or None
+
+
+def read_by(line: BoundSymbol) -> set[Proxy]:
+    """Return what a line reads, with the constants of the program that stand only in its decomposition."""
+    inner = list(prims_of([line]))
+    return {*line.reads, *[q for each in inner for q in each.reads]}.difference([q for each in inner for q in each.writes])
 
 
 def _writes(lines: list[BoundSymbol]) -> dict[int, set[Proxy]]:

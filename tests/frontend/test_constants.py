@@ -1,5 +1,6 @@
 """Values that a program computes from constants alone are known while it is traced."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,6 +38,96 @@ def test_a_known_value_is_no_branch_on_data(program):
     compiled = dovetail.jit(program)
     torch.testing.assert_close(compiled(X), program(X))
     torch.testing.assert_close(compiled(X), program(X))
+
+
+def counts():
+    return torch.tensor([3, 0, 1, 0])
+
+
+def rows():
+    return torch.tensor([True, False, True])
+
+
+OF_CONSTANTS = {
+    "nonzero": lambda x: (counts().nonzero(), x + counts().nonzero().shape[0]),
+    "nonzero_as_tuple": lambda x: counts().nonzero(as_tuple=True),
+    "where": lambda x: torch.where(counts() > 0),
+    "none": lambda x: torch.zeros(3, 2).nonzero().shape,
+    "unique": lambda x: counts().unique(return_counts=True),
+    "unique_columns": lambda x: torch.tensor([[1, 0, 2], [0, 3, 4]]).unique(dim=1),
+    "bincount": lambda x: counts().bincount(),
+    "one_hot": lambda x: torch.nn.functional.one_hot(counts()),
+    "equal": lambda x: x + 1 if torch.equal(counts(), counts()) else x,
+    "allclose": lambda x: x + 1 if torch.allclose(counts() * 1.0, counts() + 1.0) else x * 3,
+    "masked_select": lambda x: (counts() * 0.1).masked_select(counts() > 0),
+    "repeat_interleave": lambda x: counts().repeat_interleave(counts()),
+    "repeated_input": lambda x: x.repeat_interleave(torch.tensor([2, 0, 1]), dim=0),
+    "repeated_twice": lambda x: x.repeat_interleave(torch.tensor([2])),
+    "array": lambda x: x * (torch.from_numpy(np.linspace(0, 1, 5)) == 0.5).nonzero()[0].item(),
+    "mask": lambda x: x[rows()],
+    "mask_of_columns": lambda x: x[:, torch.arange(2) > 0],
+    "mask_and_number": lambda x: x[rows(), 1],
+    "mask_of_elements": lambda x: x[torch.arange(6).view(3, 2) % 5 == 0],
+    "mask_of_nothing": lambda x: x[torch.zeros(3, dtype=torch.bool)],
+    "mask_without_dimensions": lambda x: x[torch.tensor(True)],
+}
+
+
+@pytest.mark.parametrize("program", OF_CONSTANTS.values(), ids=OF_CONSTANTS)
+def test_a_shape_that_depends_on_known_values_is_known(program):
+    compiled, expected = dovetail.jit(program, decisions="error"), program(X)
+    for _ in range(2):
+        result = compiled(X)
+        torch.testing.assert_close(result, expected)
+        if isinstance(expected, torch.Tensor):
+            assert result.stride() == expected.stride()
+
+
+def add_to_rows(x):
+    x[rows()] = x[rows()] * 2
+    x[:, torch.arange(2) > 0] += 1
+    x[rows(), torch.tensor([0, 1])] = torch.tensor([7.0, 8.0])
+
+
+def test_elements_are_written_by_a_known_mask():
+    mine, theirs = X.clone(), X.clone()
+    add_to_rows(theirs)
+    dovetail.jit(add_to_rows, decisions="error")(mine)
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_a_known_result_is_new_at_every_call():
+    def program(x):
+        places = counts().nonzero()
+        places.T.add_(1)
+        return places
+
+    compiled = dovetail.jit(program, decisions="error")
+    compiled(X).zero_()
+    torch.testing.assert_close(compiled(X), program(X))
+
+
+def test_gradients_flow_through_a_known_mask():
+    x = X.clone().requires_grad_()
+    dovetail.jit(lambda x: x[rows()].sin(), decisions="error")(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.where(rows()[:, None], X.cos(), 0.0))
+
+
+def test_an_array_that_is_changed_between_calls_is_no_constant():
+    array = np.array([1.0, 0.0, 2.0])
+
+    def program(x):
+        return x.sum() + torch.from_numpy(array).nonzero().sum()
+
+    compiled = dovetail.jit(program)
+    for value in (0.0, 3.0, 4.0):
+        array[1] = value
+        torch.testing.assert_close(compiled(X), program(X))
+
+
+def test_an_error_of_a_known_call_is_torchs():
+    with pytest.raises(RuntimeError, match="non-negative"):
+        dovetail.jit(lambda x: x + (counts() - 1).bincount().sum())(X)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from dovetail.frontend.arrays.outside import on_tensors, runs_outside
 from dovetail.frontend.arrays.recorder import call_numpy, is_set_operation, meaning_of, python_of
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_torch
-from dovetail.frontend.environment import constant
+from dovetail.frontend.environment import constant_copy
 from dovetail.frontend.recording.array_choices import ArrayNeeded
 from dovetail.frontend.recording.checkpoint import Checkpoint
 from dovetail.frontend.recording.generators import guard_same
@@ -117,7 +117,7 @@ class Arrays:
         if type(array) is not np.ndarray:
             raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
         self.need(tracker, array)
-        tensor = TORCH["clone"](constant(torch.from_numpy(array).clone(), self.recorder.trace))
+        tensor = TORCH["clone"](constant_copy(torch.from_numpy(array), self.recorder.trace))
         self.by_value[tensor] = array, array.tobytes()
         return tensor
 

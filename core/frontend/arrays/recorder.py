@@ -16,7 +16,7 @@ from dovetail.frontend.arrays.inputs import ArrayInputs
 from dovetail.frontend.autograd import nested_grad
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_module_class, is_tensor_class, is_torch
-from dovetail.frontend.environment import TorchEnvironment, constant
+from dovetail.frontend.environment import TorchEnvironment, constant_copy
 from dovetail.frontend.recording.call_hooks import native_argument
 from dovetail.frontend.recording.generators import guard_same
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
@@ -49,7 +49,7 @@ class ArrayEnvironment(TrackedEnvironment):
                 f"{symbol.path} is called with NumPy arrays, and takes tensors; pass tensors to the compiled function, or call it outside\n"
                 f"  called at {user_line()}"
             )
-        return tree_map(lambda x: constant(x.clone(), trace) if type(x) is torch.Tensor else x, tree)
+        return tree_map(lambda x: constant_copy(x, trace) if type(x) is torch.Tensor else x, tree)
 
     def grad_enabled(self) -> bool:
         return False

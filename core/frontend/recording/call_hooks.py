@@ -34,6 +34,7 @@ from dovetail.frontend.environment import SHARING, RecordingMode
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.rules import name_of
+from dovetail.frontend.known_results import depends_on_values
 from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.recording import host_numbers, nn_module_tracing
 from dovetail.frontend.recording.array_hooks import is_traced_array
@@ -432,7 +433,7 @@ class CallHooks(ValueHooks):
         parsed = type(function) is BuiltinFunctionType and function is not GROUP_TENSORS.value  # by torch, before it calls back
         sizes = function in FACTORIES  # torch's parser takes tensors for them, but no traced ones
         unparsed = not parsed or any([type(x) in _UNPARSED or (sizes and isinstance(x, TensorProxy)) for x in leaves((args, kwargs))])
-        if unparsed or self.environment.is_value_dependent(function, args, kwargs):
+        if unparsed or depends_on_values(function, args, kwargs):
             return self._recorded(self._by_table, [function, *args], kwargs)
         if function in REFUSED:  # before torch's own parser, which knows no traced tensors
             raise not_traced(function, REFUSED[function])

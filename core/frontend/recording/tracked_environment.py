@@ -15,16 +15,17 @@ from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.aten import torch_call
 from dovetail.frontend.autocast import cast, cast_results
-from dovetail.frontend.environment import RecordingMode, TorchEnvironment, constant, lift_leaf
+from dovetail.frontend.environment import RecordingMode, TorchEnvironment, constant_copy, lift_leaf
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.prologue import checks
 from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracebacks import is_own_code
+from dovetail.frontend.known_results import depends_on_values, known_result
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import resize_out
 from dovetail.frontend.recording.raising import ERRORS, may_raise
 from dovetail.frontend.subclasses import is_wrapper
-from dovetail.langs.torch import LANGUAGE, VALUE_DEPENDENT, SymbolicInt, size_of, symint
+from dovetail.langs.torch import LANGUAGE, SymbolicInt, size_of, symint
 from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
@@ -33,9 +34,6 @@ from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, to_callable, tre
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
-
-_WHERE = frozenset({torch.where, torch.Tensor.where})
-_REPEATS = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
 def _array_of(arrays: Any, tensor: Proxy, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -215,8 +213,11 @@ class TrackedEnvironment(TorchEnvironment):
     def call(self, func: Callable, args: tuple, kwargs: dict) -> Any:
         if func in _TO_ARRAY and self.tracker is not None:
             return _TO_ARRAY[func](self.tracker.recorder.arrays, *args, **kwargs)
-        if self.is_value_dependent(func, args, kwargs):
-            return self.session.call_outside(func, args, kwargs)
+        if depends_on_values(func, args, kwargs):
+            if (known := known_result(func, args, kwargs)) is not None:
+                return known[0]
+            if self.session is not None and self.session.is_open:
+                return self.session.call_outside(func, args, kwargs)
         if type(func) is OpOverload and "out" not in kwargs:
             with RecordingMode():
                 return torch_call(func, partial(self._as_it_is, func))(*args, **kwargs)
@@ -225,17 +226,6 @@ class TrackedEnvironment(TorchEnvironment):
     def _as_it_is(self, func: Callable, *args: Any, **kwargs: Any) -> Any:
         """Record a call of an overload of ATen that no operation fits."""
         return super().call(func, args, kwargs)
-
-    def is_value_dependent(self, func: Callable, args: Sequence[Any], kwargs: dict) -> bool:
-        """Return whether the session runs this call between two segments, since its result depends on values."""
-        if self.session is None or not self.session.is_open:
-            return False
-        if func in _REPEATS:
-            return kwargs.get("output_size") is None and is_proxy(kwargs.get("repeats", args[-1] if len(args) < 3 else args[1]))
-        if func is torch.nn.functional.one_hot:
-            classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
-            return type(classes) is int and classes == -1
-        return func in VALUE_DEPENDENT or (func in _WHERE and len(args) == 1 and not kwargs)
 
     def listed(self, tensor: Proxy) -> Any:
         if tensor.spec.numel <= _LISTED:
@@ -304,7 +294,7 @@ class TrackedEnvironment(TorchEnvironment):
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         if self.language is not LANGUAGE:  # NumPy's, inside a function of tensors
-            return tree_map(lambda x: constant(x.clone(), trace) if type(x) is torch.Tensor else x, tree)
+            return tree_map(lambda x: constant_copy(x, trace) if type(x) is torch.Tensor else x, tree)
         if trace.depth:
             return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail import dtypes, prims
+from dovetail import prims
 from dovetail.errors import TracedValueError, require
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.environment import lift_leaf
 from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.known_results import picks_by_mask, with_known_masks
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays
 from dovetail.frontend.recording.tensor_methods import replaced_operator
@@ -36,7 +37,6 @@ _SPELLINGS = ("__repr__", "__str__")
 _SYMBOLS = frozenset({SymbolicInt, torch.SymInt})  # the latter are ragged sizes
 _PREDICATES = frozenset({math.isnan, math.isinf, math.isfinite, math.isclose})
 _ROUNDING = {abs: torch.Tensor.abs, round: torch.Tensor.round}
-_MASKS = frozenset({dtypes.bool_, dtypes.uint8})
 
 
 def _print_options() -> str:
@@ -66,6 +66,8 @@ class ValueHooks(ArrayHooks):
         operands = [(x, self.class_of(x) if isinstance(x, TensorProxy) else None) for x in args]
         if (result := replaced_operator(tracker, op, operands)) is not NULL:
             return result
+        if op in ("get_item", "set_item") and picks_by_mask(args[1]):
+            args = [args[0], with_known_masks(args[1]), *args[2:]]
         session = self.environment.session
         if session is None:
             return self._operate(op, *args)
@@ -229,8 +231,3 @@ class ValueHooks(ArrayHooks):
 
     def is_number(self, value: Any) -> bool:
         return type(value) is NumberProxy
-
-
-def picks_by_mask(key: Any) -> bool:
-    """Return whether an index has a mask in it: the shape of what it picks depends on values."""
-    return any([isinstance(p, TensorProxy) and p.spec.dtype in _MASKS for p in (key if isinstance(key, tuple) else (key,))])

@@ -20,7 +20,7 @@ from dovetail.langs.torch.padding import in_memory_format
 from dovetail.prims.shape import flat_reshape, replaced
 from dovetail.prims.sizes import index_of, same_shape
 from dovetail.prims.spec import prod, view_strides
-from dovetail.trace import TensorProxy
+from dovetail.trace import TensorProxy, value_of
 
 
 def inferred(shape: Sequence[int], numel: int) -> tuple[int, ...]:
@@ -301,6 +301,8 @@ def tile(input: Tensor, dims: Sequence[int]):
 @torchsymbol("torch.repeat_interleave", methods=("repeat_interleave",))
 def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None):
     """Each element along `dim` (None: of all) repeated `repeats` times."""
+    if isinstance(repeats, Tensor) and output_size is None and (known := value_of(repeats)) is not None:
+        repeats, output_size = (int(known), None) if known.numel() == 1 else (repeats, int(known.sum()))
     if isinstance(repeats, Tensor):
         dim_kwargs = {} if dim is None else {"dim": dim}
         if output_size is None:
