@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from threading import Lock
@@ -22,6 +23,21 @@ def region_key(region: Trace, own: Callable[[Any], Any] | None = None) -> tuple[
     Which values an operation with a decomposition returns is a part of it, since an executor may round what lies between its prims otherwise.
     `own` gives symbolic sizes names of the region's own, as `RegionSizes.own`.
     """
+    if own is not None:
+        return _structure(region, own)
+    is_of = (*region.inputs, *region.lines, *region.outputs)
+    kept = getattr(region, "_key", None)  # the executor, its in-place variant and the trials compute it of one region
+    if kept is None or not identical(kept[0], is_of):
+        kept = region._key = is_of, _structure(region, None)
+    return kept[1]
+
+
+def identical(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Return whether two sequences hold the same objects."""
+    return len(a) == len(b) and all(map(operator.is_, a, b))
+
+
+def _structure(region: Trace, own: Callable[[Any], Any] | None) -> tuple[Hashable, ...]:
     numbers: dict[Any, int] = {}
 
     def plain(value: Any) -> Hashable:

@@ -14,7 +14,7 @@ import torch
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import ExecutorWarning, call
 from dovetail.executors.dispatching.check_contract import broken, copies, paired, same_bits
-from dovetail.executors.dispatching.codegen import region_key
+from dovetail.executors.dispatching.codegen import identical, region_key
 from dovetail.executors.dispatching.distrust import DISTRUST, digest, folder, structure
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials import case, guarded
@@ -213,7 +213,9 @@ class Judge:
         complete = is_region(line) and set(line.reads) <= set(inputs) and all([isinstance(p, TensorProxy) for p in inputs])
         if not complete or relations_in([p.spec.shape for p in tensors]) is not None:
             return program(line, inputs, self.reference, self.constants)
-        alone = Trace("region", inputs=inputs, outputs=tuple(line.writes), lines=list(line.body))
+        alone = getattr(line.implementation, "region", None)
+        if alone is None or not identical((*alone.inputs, *alone.outputs, *alone.lines), (*inputs, *line.writes, *line.body)):
+            alone = Trace("region", inputs=inputs, outputs=tuple(line.writes), lines=list(line.body))
         key = tuple([part.symbol.id for part in prims_of(line.body)]), tuple([part.symbol.id for part in line.body]), region_key(alone)
         if key not in self.programs:
             self.programs[key] = program(line, inputs, self.reference, self.constants)

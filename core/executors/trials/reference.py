@@ -81,22 +81,44 @@ def _interpreted(trace: Trace) -> Callable[..., Any] | None:
     if trace.relations is not None or any([line.implementation is None or line.implementation.fn is None for line in calls]):
         return None
 
+    steps = [_step(line) for line in trace.lines]
+
     def run(*values: Any) -> Any:
         env = trace.constants | dict(zip(trace.inputs, values, strict=True))
-
-        def value(leaf: Any) -> Any:
-            return env[leaf] if is_proxy(leaf) else leaf
-
-        for line in trace.lines:
-            if line.symbol is prims.delete:
-                for p in line.args:
-                    del env[p]
-                continue
-            args, kwargs = tree_map(value, (line.args, line.kwargs))
-            env.update([(p, x) for p, x in paired(line.out, line.implementation.fn(*args, **kwargs)) if is_proxy(p)])
-        return tree_map(value, trace.outputs)
+        for step in steps:
+            step(env)
+        return tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, trace.outputs)
 
     return run
+
+
+def _step(line: BoundSymbol) -> Callable[[dict[Proxy, Any]], None]:
+    """Return a function that runs one line on the values in `env`, and puts its results there."""
+    if line.symbol is prims.delete:
+
+        def delete(env: dict[Proxy, Any]) -> None:
+            for p in line.args:
+                del env[p]
+
+        return delete
+    fn, args, kwargs, out = line.implementation.fn, line.args, line.kwargs, line.out
+    spots = [i for i, x in enumerate(args) if is_proxy(x)]
+    flat = sum(map(is_proxy, leaves((args, kwargs)))) == len(spots)  # no value stands in a list, or behind a keyword
+
+    def step(env: dict[Proxy, Any]) -> None:
+        if flat:
+            values, named = list(args), kwargs
+            for i in spots:
+                values[i] = env[args[i]]
+        else:
+            values, named = tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, (args, kwargs))
+        result = fn(*values, **named)
+        if is_proxy(out):
+            env[out] = result
+        else:
+            env.update([(p, x) for p, x in paired(out, result) if is_proxy(p)])
+
+    return step
 
 
 def exact(line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, wanted: Collection[Proxy] | None = None) -> list[Any] | None:
