@@ -31,6 +31,7 @@ ARITHMETIC: dict[str, tuple[str, Callable]] = {  # how a program writes an opera
     "neg": ("-{}", operator.neg),
     "pos": ("+{}", operator.pos),
     "abs": ("abs({})", abs),
+    "len": ("len({})", len),  # of text
     "min": ("min({}, {})", min),
     "max": ("max({}, {})", max),
     "round": ("round({}, {})", round),

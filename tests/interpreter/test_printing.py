@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
+import sys
 import warnings
 
 import pytest
@@ -80,8 +82,15 @@ def ignored(x):
     return x + 1
 
 
+def redirected(x):
+    with contextlib.redirect_stdout(io.StringIO()) as file:
+        print("abc")
+        sys.stdout.write("de")
+    return x + len(file.getvalue())
+
+
 @pytest.mark.filterwarnings("ignore:.*eager mode")
-@pytest.mark.parametrize("program", [into_text, into_an_object, into_an_object_outside, recorded, handled, shown, ignored])
+@pytest.mark.parametrize("program", [into_text, into_an_object, into_an_object_outside, recorded, handled, shown, ignored, redirected])
 def test_what_a_program_reads_of_its_own_output(program):
     compiled = dovetail.jit(program)
     for _ in range(3):
@@ -132,6 +141,42 @@ def test_what_is_printed_is_as_it_was(program, capsys):
         expected = capsys.readouterr().out
         compiled(torch.tensor([number, 2.5]))
         assert capsys.readouterr().out == expected
+
+
+def to_streams(x):
+    print("before")
+    count = sys.stdout.write(f"mean {x.mean().item():.3f}\n")
+    sys.stderr.writelines(["a\n", f"{x.sum().item()}\n"])
+    write = sys.stdout.write
+    write("after\n")
+    sys.stdout.flush()
+    return x + count
+
+
+def test_what_is_written_to_the_standard_streams_is_as_in_eager_mode(capsys):
+    compiled = dovetail.jit(to_streams, decisions="error")
+    for value in (1.0, 20.0, 300.0):  # one program, though the length of the text differs
+        x = torch.full((2,), value)
+        expected, shown = to_streams(x), capsys.readouterr()
+        torch.testing.assert_close(compiled(x), expected)
+        assert capsys.readouterr() == shown
+
+
+def test_a_stream_is_written_text_alone():
+    with pytest.raises(TypeError, match="must be str, not int"):
+        dovetail.jit(lambda x: sys.stdout.write(x.shape[0]))(torch.ones(2))
+
+
+def test_the_length_of_text_with_numbers_is_a_number_of_the_program():
+    def program(x):
+        text = f"{x.sum().item():.1f}!"
+        return x * len(text), len(text), "-" * len(text)
+
+    compiled = dovetail.jit(program)
+    for value in (1.0, 20.0):
+        (tensor, *rest), (expected, *others) = compiled(torch.full((2,), value)), program(torch.full((2,), value))
+        torch.testing.assert_close(tensor, expected)
+        assert rest == others
 
 
 def texts(x):

@@ -30,7 +30,7 @@ ASKED = [
     *("F.one_hot(torch.tensor([0, 1]), n.item())", "F.max_pool1d(x[None], n.item())", "F.layer_norm(x, (n.item(),))"),
     *("F.dropout(x, r.item() - 2)", "F.conv1d(x[None], x[None], stride=n.item())", "[x][n - 3]", "[x, x, x, x][n.item()]"),
     *("[x, x][: n.item()]", "[x] * n.item()", "list(range(n))", "list(range(n.item()))", "'a' * n.item()", "1 << n.item()"),
-    *("len(str(x))", "'[' in f'{x}'", "[str(n)][n]", "int(f'{n}')"),
+    *("str(x)[0]", "'[' in f'{x}'", "[str(n)][n]", "int(f'{n}')"),
     *("TABLE[n.item()]", "TABLE.get(n.item())", "{3: x}.get(n.item())"),
     *("{3: x}[n.item()]", "n.item() in TABLE", "{n.item(): x}", "{n.item()}", "{(3, n.item()): x}", "set([n.item()])"),
     *("frozenset((n.item(),))", "dict([(n.item(), x)])", "dict.fromkeys([n.item()])", "collections.Counter([n.item()])"),
@@ -41,7 +41,7 @@ ASKED = [
     *("x * 0.5 ** n.item()", "all(x > 0)", "any(x[0] > 0)", "max(x[0])", "3.0 in x"),
 ]
 RIGHT = [
-    *("x * n.item()", "x ** r.item()", "torch.pow(x, r.item())", "x > r.item()", "torch.where(x > 2, r.item(), x)"),
+    *("len(str(x))", "len(f'{n}{r}')", "x * n.item()", "x ** r.item()", "torch.pow(x, r.item())", "x > r.item()", "torch.where(x > 2, r.item(), x)"),
     *("torch.full((2,), r.item())", "torch.full_like(x, n.item())", "x.masked_fill(x > 1, r.item())"),
     *("x.clone().fill_(r.item())", "F.leaky_relu(x, r.item())", "torch.tensor(n.item())", "(n.item(), {'r': r.item()})"),
     *("dict([('n', n.item())])", "[v.item() for v in x[0]]", "x[x[:, 0].argmax()]", "(lambda k=n.item(): x * k)()"),
@@ -111,7 +111,7 @@ def test_a_number_is_written_out_anew_at_each_call(program):
 
 
 @pytest.mark.parametrize(
-    "program", ["len(f'{n}')", "f'{r:.2f}' == '2.50'", "{f'{n}': x}", "str(ValueError(f'{n}'))", "f'{n}'.zfill(3)", "'%s' % f'{n}'"]
+    "program", ["f'{n}'[0]", "f'{r:.2f}' == '2.50'", "{f'{n}': x}", "str(ValueError(f'{n}'))", "f'{n}'.zfill(3)", "'%s' % f'{n}'"]
 )
 def test_text_that_is_read_is_an_error(program):
     with pytest.raises(TracedValueError, match=SAID):

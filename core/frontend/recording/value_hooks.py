@@ -183,6 +183,9 @@ class ValueHooks(ArrayHooks):
         self.writes_text = self.writes_text or text is not None
         return NULL if text is None else text
 
+    def length_of_text(self, text: Any) -> Any:
+        return prims.arithmetic(text, op="len")
+
     def joined(self, parts: list[Any]) -> Any:
         return host_numbers.joined(parts)
 

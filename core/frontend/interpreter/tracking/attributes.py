@@ -15,6 +15,7 @@ from dovetail.frontend.interpreter.tracking.annotations import ANNOTATIONS, REPL
 from dovetail.frontend.interpreter.tracking.constants import is_foreign_memory
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.lacking import LIBRARIES, is_library
+from dovetail.frontend.interpreter.tracking.output import check_redirected
 from dovetail.frontend.interpreter.world import Special
 
 _WRAPPERS = (property, staticmethod, classmethod)
@@ -324,6 +325,7 @@ class Attributes:
             if not self.recorder.store_attr(self, owner, name, value):
                 self.effects.set(owner, name, value)
         elif isinstance(owner, ModuleType):
+            check_redirected(self, owner, name, value)
             self.effects.set(vars(owner), name, value, "item")
         elif is_foreign_memory(type(owner)):
             raise Unsupported(f"the program sets .{name} of a {type(owner).__name__}, whose memory others may share; pass a tensor of that memory")

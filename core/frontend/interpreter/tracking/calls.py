@@ -38,8 +38,9 @@ from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAI
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
-from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE, copied
+from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
+from dovetail.frontend.interpreter.tracking.output import copied, is_stream_call, write_to_stream
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, is_of_numpy, rule_of
 from dovetail.frontend.interpreter.tracking.twins import translated
 from dovetail.frontend.interpreter.world import Special
@@ -55,6 +56,8 @@ class Calls:
             if self.source(function) is not None:
                 self._bound_outside(function)
             function, args = function.__func__, [function.__self__, *args]
+        if is_stream_call(function, args):
+            return write_to_stream(self, function, args, kwargs, frame)
         if type(function) is MethodWrapperType:  # of `super().__setattr__`: what is known of the unbound one holds
             unbound = getattr(function.__objclass__, function.__name__, None)
             if self.lookaside(unbound) is not None:

@@ -272,6 +272,8 @@ class Containers:
         return self.position(self.raw_iter(container), item) is not None
 
     def len(self, value: Any) -> int:
+        if self.recorder.is_text(value):
+            return self.recorder.length_of_text(value)
         if self.recorder.is_tensor(value):
             return self.recorder.operate(self, "len", [value])
         value = self.effects.shadow(value)

@@ -21,11 +21,9 @@ from logging import Logger
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from dovetail.errors import EagerCall
-from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.classes import instantiate, make
 from dovetail.frontend.interpreter.frame import VARARGS, Frame
-from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.opcodes.build import is_iterable
 from dovetail.frontend.interpreter.recursion import getrecursionlimit
 from dovetail.frontend.interpreter.scopes import LOOKASIDES as SCOPES
@@ -34,7 +32,8 @@ from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annot
 from dovetail.frontend.interpreter.tracking.comparing import Compared
 from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scanner_of
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
-from dovetail.frontend.interpreter.tracking.twins import TWINS, print_into
+from dovetail.frontend.interpreter.tracking.output import LOOKASIDES as OUTPUT
+from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 
 def _answer(function: Callable) -> Callable:
@@ -268,66 +267,6 @@ def _import(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any],
     return tracker.imported(named["name"], named.get("globals") or frame.globals, named.get("fromlist") or (), named.get("level", 0))
 
 
-def _print(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
-    """Print to a file that the program has created at once, to any other when the computation has run.
-
-    Where the file is another object in Python, which the program may read afterwards, the call runs in eager mode.
-    """
-    file = kwargs.get("file")
-    if file is not None and tracker.source(file) is None:
-        tracker.call(print_into, args, kwargs, frame)
-        return
-    if file is not None and is_in_python(lookup(type(file), "write")) and not any([file is stream for stream in (sys.stdout, sys.stderr)]):
-        raise EagerCall(f"it prints to a {type(file).__name__}, which it may read")
-    tracker.effects.call(builtin, [_as_it_is(tracker, x, frame) for x in args], kwargs)
-
-
-def _as_it_is(tracker: Any, value: Any, frame: Frame | None) -> Any:
-    """Return what prints as a value does now: the program may write to it before it is printed."""
-    if type(value) in tracker.atoms:
-        return value
-    return tracker.call(str, [value], {}, frame) if _is_known(tracker, value, ()) else copied(tracker, value, ())
-
-
-def _is_known(tracker: Any, value: Any, above: tuple[int, ...]) -> bool:
-    """Return whether the program has created an object, of which the text follows from what tracing knows."""
-    kind = type(value)
-    if kind in tracker.atoms:
-        return True
-    if id(value) in above or tracker.recorder.is_tensor(value) or tracker.recorder.is_number(value) or tracker.source(value) is not None:
-        return False
-    above = (*above, id(value))
-    if kind in (list, tuple, set, frozenset):
-        return all([_is_known(tracker, item, above) for item in value])
-    if kind is dict:
-        return all([_is_known(tracker, item, above) for pair in value.items() for item in pair])
-    in_python = tracker.first_method(value, ("__str__", "__repr__")) is not None
-    return in_python and all([_is_known(tracker, item, above) for item in getattr(value, "__dict__", {}).values()])
-
-
-def copied(tracker: Any, value: Any, above: tuple[int, ...]) -> Any:
-    """Return a container that the program has created, or a tensor, as it is now."""
-    kind = type(value)
-    if tracker.recorder.is_tensor(value):
-        return tracker.recorder.as_it_is(value)
-    if kind not in (list, tuple, set, dict) or id(value) in above or tracker.source(value) is not None:
-        return value
-    above = (*above, id(value))
-    if kind is dict:
-        return {key: copied(tracker, item, above) for key, item in value.items()}
-    return kind([copied(tracker, item, above) for item in value])
-
-
-def _warn(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
-    """Warn when the computation has run; the call runs in eager mode where the program itself gets to know of the warning."""
-    names = [name for name in ("showwarning", "_showwarnmsg_impl") if tracker.effects.now(vars(warnings), name) not in (NULL, vars(warnings)[name])]
-    filters = tracker.effects.now(vars(warnings), "filters")
-    raises = any([each[0] == "error" for each in (warnings.filters if filters is NULL else filters)])
-    if names or (raises and is_handled((Warning,))):
-        raise EagerCall("it warns, and records or handles the warning itself")
-    tracker.effects.call(builtin, args, kwargs)
-
-
 def _operator(op: Callable, method: str) -> Callable:
     return _answer(lambda tracker, *args: getattr(tracker, method)(op, *args))
 
@@ -437,7 +376,7 @@ KEEP = (
     repeat,
 )
 LATER = frozenset({getattr(Logger, name) for name in ("debug", "info", "warning", "error", "exception", "critical", "log")})
-PASSING = frozenset({print, warnings.warn, str, format, type, isinstance, setattr, object.__setattr__, operator.add})  # text stays what it is
+PASSING = frozenset({print, len, warnings.warn, str, format, type, isinstance, setattr, object.__setattr__, operator.add})  # text stays what it is
 
 _UNARY = ("neg", "pos", "invert")
 _BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor")
@@ -463,8 +402,7 @@ TABLE: dict[Any, Callable] = {
     sum: _answer(_sum),
     reversed: _answer(_reversed),
     callable: _answer(_callable),
-    print: _print,
-    warnings.warn: _warn,
+    **OUTPUT,
     str: _conversion(str, "__str__", "__repr__"),
     repr: _conversion(str, "__repr__"),
     int: _conversion(int, "__int__", "__index__"),

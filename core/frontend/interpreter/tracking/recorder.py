@@ -176,6 +176,10 @@ class Recorder:
         """Return format(number, form) for a number that the computation returns; NULL where that takes its value."""
         return NULL
 
+    def length_of_text(self, text: Any) -> Any:
+        """Return len(text) of text that the computation writes numbers into."""
+        raise NotImplementedError
+
     def joined(self, parts: list[Any]) -> Any:
         """Return pieces of text as one."""
         return "".join(parts)

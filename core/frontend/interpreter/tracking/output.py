@@ -1,0 +1,124 @@
+"""What a program prints, writes to the standard streams, and warns of: shown when the computation has run, as it was when the program got there."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from dovetail.errors import EagerCall
+from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
+from dovetail.frontend.interpreter.frame import Frame
+from dovetail.frontend.interpreter.handlers import is_handled
+from dovetail.frontend.interpreter.tracking.twins import print_into
+
+_STREAMS = ("stdout", "stderr")
+_METHODS = ("write", "writelines", "flush")
+
+
+def is_stream(value: Any) -> bool:
+    """Return whether an object is where Python prints to, or writes errors to."""
+    return value is sys.stdout or value is sys.stderr
+
+
+def is_stream_call(function: Any, args: list[Any]) -> bool:
+    """Return whether a call writes to a standard stream: of a method in C, or of one in Python with the stream as its first argument."""
+    if type(function) is BuiltinFunctionType:
+        return is_stream(function.__self__) and function.__name__ in _METHODS
+    return (
+        type(function) is FunctionType and bool(args) and is_stream(args[0]) and any([lookup(type(args[0]), name) is function for name in _METHODS])
+    )
+
+
+def write_to_stream(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Do what `sys.stdout.write(text)`, or another method of a standard stream, does; return how many characters it is."""
+    stream, args = (function.__self__, args) if type(function) is BuiltinFunctionType else (args[0], args[1:])
+    name = function.__name__
+    if name == "flush":
+        tracker.effects.call(print, [], {"end": "", "file": stream, "flush": True})
+        return None
+    if len(args) != 1 or kwargs:
+        return getattr(stream, name)(*args, **kwargs)  # raises
+    if name == "writelines":
+        for text in list(tracker.spread(args[0])):
+            _write(tracker, stream, text, frame)
+        return None
+    _write(tracker, stream, args[0], frame)
+    return tracker.call(len, args, {}, frame)
+
+
+def _write(tracker: Any, stream: Any, text: Any, frame: Frame | None) -> None:
+    if not isinstance(text, str) and not tracker.recorder.is_text(text):
+        raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    tracker.effects.call(print, [_as_it_is(tracker, text, frame)], {"end": "", "file": stream})
+
+
+def check_redirected(tracker: Any, module: ModuleType, name: str, value: Any) -> None:
+    """Let a call run in eager mode that sends what is printed to a file of its own, which it may read."""
+    if module is sys and name in _STREAMS and value is not None and tracker.source(value) is None:
+        raise EagerCall(f"it redirects sys.{name} to a {type(value).__name__}")
+
+
+def _print(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
+    """Print to a file that the program has created at once, to any other when the computation has run.
+
+    Where the file is another object in Python, which the program may read afterwards, the call runs in eager mode.
+    """
+    file = kwargs.get("file")
+    if file is not None and tracker.source(file) is None:
+        tracker.call(print_into, args, kwargs, frame)
+        return
+    if file is not None and is_in_python(lookup(type(file), "write")) and not is_stream(file):
+        raise EagerCall(f"it prints to a {type(file).__name__}, which it may read")
+    tracker.effects.call(builtin, [_as_it_is(tracker, x, frame) for x in args], kwargs)
+
+
+def _as_it_is(tracker: Any, value: Any, frame: Frame | None) -> Any:
+    """Return what prints as a value does now: the program may write to it before it is printed."""
+    if type(value) in tracker.atoms:
+        return value
+    return tracker.call(str, [value], {}, frame) if _is_known(tracker, value, ()) else copied(tracker, value, ())
+
+
+def _is_known(tracker: Any, value: Any, above: tuple[int, ...]) -> bool:
+    """Return whether the program has created an object, of which the text follows from what tracing knows."""
+    kind = type(value)
+    if kind in tracker.atoms:
+        return True
+    if id(value) in above or tracker.recorder.is_tensor(value) or tracker.recorder.is_number(value) or tracker.source(value) is not None:
+        return False
+    above = (*above, id(value))
+    if kind in (list, tuple, set, frozenset):
+        return all([_is_known(tracker, item, above) for item in value])
+    if kind is dict:
+        return all([_is_known(tracker, item, above) for pair in value.items() for item in pair])
+    in_python = tracker.first_method(value, ("__str__", "__repr__")) is not None
+    return in_python and all([_is_known(tracker, item, above) for item in getattr(value, "__dict__", {}).values()])
+
+
+def copied(tracker: Any, value: Any, above: tuple[int, ...]) -> Any:
+    """Return a container that the program has created, or a tensor, as it is now."""
+    kind = type(value)
+    if tracker.recorder.is_tensor(value):
+        return tracker.recorder.as_it_is(value)
+    if kind not in (list, tuple, set, dict) or id(value) in above or tracker.source(value) is not None:
+        return value
+    above = (*above, id(value))
+    if kind is dict:
+        return {key: copied(tracker, item, above) for key, item in value.items()}
+    return kind([copied(tracker, item, above) for item in value])
+
+
+def _warn(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
+    """Warn when the computation has run; the call runs in eager mode where the program itself gets to know of the warning."""
+    names = [name for name in ("showwarning", "_showwarnmsg_impl") if tracker.effects.now(vars(warnings), name) not in (NULL, vars(warnings)[name])]
+    filters = tracker.effects.now(vars(warnings), "filters")
+    raises = any([each[0] == "error" for each in (warnings.filters if filters is NULL else filters)])
+    if names or (raises and is_handled((Warning,))):
+        raise EagerCall("it warns, and records or handles the warning itself")
+    tracker.effects.call(builtin, args, kwargs)
+
+
+LOOKASIDES: dict[Any, Callable] = {print: _print, warnings.warn: _warn}
