@@ -185,6 +185,12 @@ class Writer:
                 f"{v} = {v} + {w}[({v} > 0).sum().item() - 1]",
                 f"m = torch.arange(int(({v} > 0).sum())) * {w}.sum()",
                 f"{v} = {v} + 1 if (m > 1).any() else {v}",
+                f"m = {w}[torch.arange(len({w})) != 1] + m.numel()",
+                f"{v}[torch.arange(len({v})) % 2 == 0] = {w}[torch.arange(len({w})) % 2 == 1]",
+                f"n += torch.tensor([1, 0, {r.randint(0, 2)}]).nonzero().numel()",
+                f"{v} = {v} * 2 if torch.equal(torch.arange(3), torch.tensor([0, 1, {r.choice([2, 3])}])) else {v} - 1",
+                f"m = {w}.repeat_interleave(torch.arange(len({w})) % {r.randint(1, 3)}) * 0.5",
+                "words += f'{len(words)},'",
             )
         )
 
