@@ -82,6 +82,8 @@ def inputs(model: torch.nn.Module, config: PreTrainedConfig) -> dict[str, torch.
         tensors = {"input_ids": torch.randint(1, VOCABULARY, (2, TOKENS))}
         if config.is_encoder_decoder:
             tensors["decoder_input_ids"] = torch.randint(1, VOCABULARY, (2, TOKENS - 4))
+        if config.model_type == "molmo2":
+            tensors["mm_token_type_ids"] = torch.zeros(2, TOKENS, dtype=torch.int64)  # without which it does not train
         return tensors
     if main == "pixel_values":
         size = getattr(config, "image_size", IMAGES.get(config.model_type, IMAGE))

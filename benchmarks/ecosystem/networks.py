@@ -106,7 +106,7 @@ for name, options in {
     "one key and value head": {"attn_one_kv_head": True},
     "query and key norms": {"attn_qk_norm": True},
     "memory of keys and values": {"attn_num_mem_kv": 2},
-    "talking heads": {"attn_talking_heads": True},
+    "talking heads": {"attn_pre_talking_heads": True, "attn_post_talking_heads": True},
     "sandwich norm": {"sandwich_norm": True},
     "shifted tokens": {"shift_tokens": 1},
     "gated residuals": {"gate_residual": True},
@@ -191,4 +191,4 @@ for name, config in {
     "prefix tuning": partial(peft.PrefixTuningConfig, task_type="CAUSAL_LM", num_virtual_tokens=3),
 }.items():
     collection.add(name, library="peft", loss=lambda out: out.loss)(partial(adapted, config))
-collection.add("LoRA, merged", library="peft", loss=lambda out: out.loss)(partial(adapted, partial(peft.LoraConfig, r=2, **TARGET), True))
+collection.add("LoRA, merged", library="peft", modes=("eval",))(partial(adapted, partial(peft.LoraConfig, r=2, **TARGET), True))

@@ -16,6 +16,10 @@ CLASSIFIERS = {  # each family's smallest, and the size of its images
     **dict.fromkeys(("mobilenet_v3_small", "regnet_x_400mf", "regnet_y_400mf", "shufflenet_v2_x0_5", "swin_t", "swin_v2_t"), 64),
     **{"googlenet": 96, "inception_v3": 96, "vit_b_32": 64, "maxvit_t": 224},
 }
+OPTIONS = {  # inception_v3's auxiliary classifier takes images of 299 pixels
+    "googlenet": {"init_weights": False},
+    "inception_v3": {"init_weights": False, "aux_logits": False},
+}
 SEGMENTATION = ("deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large", "fcn_resnet50")
 VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 224, "mvit_v1_b": 224, "swin3d_t": 32}
 DETECTORS = {
@@ -49,7 +53,7 @@ def total(out: Any) -> torch.Tensor:
 
 
 def classifier(name: str, size: int) -> tuple[torch.nn.Module, tuple, dict]:
-    options = {"image_size": size} if name.startswith("vit") else {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    options = {"image_size": size} if name.startswith("vit") else OPTIONS.get(name, {})
     return models.get_model(name, weights=None, num_classes=10, **options), (torch.randn(2, 3, size, size),), {}
 
 
