@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
 from dovetail.frontend.autograd.traced_autograd import without_graph
+from dovetail.frontend.class_lookup import address_of
 from dovetail.frontend.environment import Acquired, is_plain, refuse_seeding
 from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
@@ -128,7 +129,7 @@ class _Interpreted(Acquired):
     def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
         """Check the guards of the tracked run."""
         self.recorder.check_written(written)
-        changing = {id(write.owner) for write in self.tracker.effects.log}
+        changing = {address_of(write.owner) for write in self.tracker.effects.log}
         guards, inputs, calls = self.tracker.all_guards(), self.recorder.sources, tuple(self.tracker.calls)
         more = {"distinct": self.distinct, "changing": changing, "calls": calls, "sizes": self.recorder.sizes, "buffers": list(self.tracker.buffers)}
         return prologue(guards, inputs, self.objects, self.trace, written=written, run=run, **more)

@@ -51,4 +51,4 @@ def storage_roots(trace: Trace, lines: Iterable[BoundSymbol]) -> dict[Proxy, Pro
 
 def is_view(line: BoundSymbol) -> bool:
     """Return whether a line only shows its first argument in another way."""
-    return all([is_view(inner) for inner in line.body]) if line.body else Tag.VIEW in line.symbol.tags
+    return all(map(is_view, line.body)) if line.body else Tag.VIEW in line.symbol.tags

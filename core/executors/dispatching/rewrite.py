@@ -18,6 +18,7 @@ from dovetail import options
 from dovetail.errors import ExecutorError, InvalidTrace
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import ContractError, named, way_out
+from dovetail.executors.dispatching.codegen import identical
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.trace import Proxy, TensorProxy, Trace, check, proxies, run_pass
 
@@ -55,7 +56,7 @@ def _by(ex: Executor, executors: Priority, trace: Trace) -> Trace:
 
 def _differs(rewritten: Trace, trace: Trace) -> str | None:
     """Return how the inputs or outputs of a program differ from those of `trace`; None where they do not."""
-    if list(map(id, rewritten.inputs)) != list(map(id, trace.inputs)):
+    if not identical(rewritten.inputs, trace.inputs):
         return f"its program has the inputs {rewritten.inputs}, in the place of {trace.inputs}"
     if any([p not in rewritten.constants for p in trace.constants]):
         return "its program lacks constants"

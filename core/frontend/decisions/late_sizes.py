@@ -212,7 +212,7 @@ def _sizes_of(lines: Sequence[BoundSymbol], values: Sequence[Proxy]) -> list[Any
 def widths(values: Collection[Proxy], late: LateSizes) -> tuple:
     """Return what is known of values that arrive at a decision: their specs."""
     names: dict[str, str] = {}
-    specs = [renamed(repr(p.spec), names) if late else repr(p.spec) for p in values]
+    specs = [renamed(repr(p.spec), names) if late and is_symbolic(_sizes_of((), (p,))) else repr(p.spec) for p in values]
     return tuple([(spec, isinstance(p, TensorProxy) and p.spec.requires_grad) for spec, p in zip(specs, values, strict=True)])
 
 

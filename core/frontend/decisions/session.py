@@ -14,6 +14,7 @@ from dovetail.errors import DovetailError, EagerCall, LeftToAutograd, TracedValu
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autocast import autocast_state
 from dovetail.frontend.autograd.traced_autograd import without_graph
+from dovetail.frontend.class_lookup import address_of
 from dovetail.frontend.decisions.counters import CountedRange
 from dovetail.frontend.decisions.counting import CountingRequester
 from dovetail.frontend.decisions.driver import GoEager
@@ -391,7 +392,7 @@ class Session(CountingRequester):
         numbers, sizes = (self.here, self.arguments) if self.at_root else ((), None)
         trace = Trace(inputs=[*[p for _, p in tensors.values()], *numbers], names=self.trace.names)
         more = [guard for guard in source.guards.values() if guard.source.kind == "arg"] + more  # so that an executor may check all in its own code
-        changing = {id(write.owner) for write in self.environment.tracker.effects.log}
+        changing = {address_of(write.owner) for write in self.environment.tracker.effects.log}
         distinct = self.recorder.autograd.changed() if self.at_root else ()
         known = target.inputs.values() if isinstance(target, Decision) else ()
         readable = [*foreign(known, self.recorder.sources, self.trace.names), *tensors.values()]  # the latter where one is both

@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionTy
 from typing import Any
 
 from dovetail.frontend.autograd.traced_autograd import TracedAutograd
-from dovetail.frontend.class_lookup import HEAP, NULL
+from dovetail.frontend.class_lookup import HEAP, NULL, address_of
 from dovetail.frontend.decisions.counters import CountedRange, Counter, is_counter
 from dovetail.frontend.decisions.harmless import HARMLESS
 from dovetail.frontend.decisions.late_sizes import renamed
@@ -53,7 +53,7 @@ class Same:
     __slots__ = ("number", "value")
 
     def __init__(self, value: Any):
-        self.value, self.number = value, id(value)
+        self.value, self.number = value, address_of(value)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Same and other.value is self.value
@@ -198,14 +198,14 @@ class Reader:
             return kind, tuple(map(self.of, x))
         if kind in (float, complex):
             return kind, repr(x)
-        if id(x) in self.seen:
-            return "again", self.seen[id(x)]
-        self.seen[id(x)] = len(self.seen)
+        if address_of(x) in self.seen:
+            return "again", self.seen[address_of(x)]
+        self.seen[address_of(x)] = len(self.seen)
         self.kept.append(x)
         if isinstance(x, (Machinery, World, Frame, Recorder, TracedAutograd, Environment, Trace, Checkpoint, FrameType)):
             return "machinery", kind
         if self.tracker.source(x) is not None:
-            return "outside", source_key(self.tracker.source(x)), self.of(self.tracker.effects.shadows.get(id(x)))
+            return "outside", source_key(self.tracker.source(x)), self.of(self.tracker.effects.shadows.get(address_of(x)))
         return self._fresh(x, kind)
 
     def _fresh(self, x: Any, kind: type) -> Any:
@@ -257,7 +257,7 @@ class Reader:
             return "instance", self.of(kind) if self.tracker.is_fresh(kind) else Same(kind), self.of(vars(x))
         self.give_up(f"a {kind.__qualname__} is alive")
         for part in gc.get_referents(x):
-            if not isinstance(part, _FIXED) and id(part) not in self.seen and len(self.seen) < 10_000:
+            if not isinstance(part, _FIXED) and address_of(part) not in self.seen and len(self.seen) < 10_000:
                 self.of(part)
         return "unknown", Same(x)
 

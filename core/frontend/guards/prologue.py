@@ -13,7 +13,7 @@ import torch
 
 from dovetail import prims
 from dovetail.frontend import trees
-from dovetail.frontend.class_lookup import HEAP, NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, NULL, address_of, lookup
 from dovetail.frontend.classify_calls import is_module_class
 from dovetail.frontend.guards.guard import KINDS, Guard, Lasting, Miss, Named, reason
 from dovetail.frontend.guards.module_state import ModuleState, same_objects, same_values
@@ -101,8 +101,8 @@ def checks(guards: Sequence[Guard]) -> Trace:
 def _modules(guards: Sequence[Guard], changing: Collection[int]) -> dict[int, torch.nn.Module]:
     """Return the modules that are constants of the program and that it does not write to, by their ids; none where there are few."""
     sources = dict.fromkeys([guard.source.root for guard in guards])
-    roots = {id(source.key): source.key for source in sources if source.kind == "const"}
-    modules = {mark: x for mark, x in roots.items() if is_module_class(type(x)) and not {mark, id(_instance_dict(x))} & set(changing)}
+    roots = {address_of(source.key): source.key for source in sources if source.kind == "const"}
+    modules = {mark: x for mark, x in roots.items() if is_module_class(type(x)) and not {mark, address_of(_instance_dict(x))} & set(changing)}
     return modules if len(modules) > FEW_MODULES else {}
 
 
@@ -164,11 +164,11 @@ class PrologueBuilder:
 
     def constant(self, value: Any) -> Proxy:
         """Return the name of an object that is the same at every call."""
-        proxy = self.constants.get(id(value))
+        proxy = self.constants.get(address_of(value))
         if proxy is None:
             word = getattr(value, "__name__", None) or type(value).__name__.lower()
             word = identifier(word) if isinstance(word, str) else "object"
-            proxy = self.constants[id(value)] = Proxy(f"{word}_{next(self.trace.names)}")
+            proxy = self.constants[address_of(value)] = Proxy(f"{word}_{next(self.trace.names)}")
             self.trace.constants[proxy] = value
         return proxy
 
@@ -195,12 +195,12 @@ class PrologueBuilder:
 
     def namespace(self, value: Any) -> Proxy:
         """Return the `__dict__` of a constant; that of a module among `modules` is a constant too, and checked with the others."""
-        if id(value) in self.modules:
+        if address_of(value) in self.modules:
             return self.constant(_instance_dict(value))
-        if id(value) not in self.namespaces:
-            self.namespaces[id(value)] = now = Proxy(f"v{next(self.trace.names)}")
+        if address_of(value) not in self.namespaces:
+            self.namespaces[address_of(value)] = now = Proxy(f"v{next(self.trace.names)}")
             self.line(prims.unpack_attr, (self.constant(value),), {"name": "__dict__"}, now)
-        return self.namespaces[id(value)]
+        return self.namespaces[address_of(value)]
 
     def _read(self, source: Source) -> tuple[Symbol, tuple, dict]:
         """Return the prim that reads a source, and its arguments."""
@@ -278,16 +278,16 @@ class PrologueBuilder:
 
     def _is_field(self, source: Source) -> bool:
         """Return whether a module's own dictionary holds what is at a source."""
-        return source.kind == "field" and source.parent.kind == "const" and id(source.parent.key) in self.modules
+        return source.kind == "field" and source.parent.kind == "const" and address_of(source.parent.key) in self.modules
 
     def is_table(self, source: Source) -> bool:
         """Return whether a source leads to the parameters or submodules of one of `modules`; then that dictionary is watched, too."""
         if not self._is_field(source) or source.key not in _TABLES:
             return False
         table = _instance_dict(source.parent.key).get(source.key)
-        if type(table) is not dict or id(table) in self.changing:
+        if type(table) is not dict or address_of(table) in self.changing:
             return False
-        self.tables[id(table)] = table
+        self.tables[address_of(table)] = table
         return True
 
     def _is_part(self, source: Source, container: Proxy) -> bool:
@@ -311,8 +311,8 @@ class PrologueBuilder:
         if kind == "lacks":
             return True
         if kind == "type":
-            return source.kind == "const" and id(source.key) in self.modules
-        if source.parent is None or source.parent.kind != "const" or id(source.parent.key) not in self.modules:
+            return source.kind == "const" and address_of(source.key) in self.modules
+        if source.parent is None or source.parent.kind != "const" or address_of(source.parent.key) not in self.modules:
             return False
         if kind == "falsy":
             return source.kind == "field" and source.key.endswith("_hooks")

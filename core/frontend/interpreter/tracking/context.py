@@ -6,7 +6,7 @@ from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any
 
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, address_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 
 
@@ -41,7 +41,7 @@ def _set(tracker: Any, variable: ContextVar, value: Any) -> SetToken:
     old = _now(tracker, variable)
     token = SetToken(variable, Token.MISSING if old is NULL else old)
     token.written = tracker.effects.now(variable, "value")
-    tracker.effects.written[id(variable), "value"] = value
+    tracker.effects.written[address_of(variable), "value"] = value
     tracker.effects.log.append(Write(variable, "context", token, value))
     return token
 
@@ -54,9 +54,9 @@ def _reset(tracker: Any, variable: ContextVar, token: Any) -> None:
         raise RuntimeError(f"{token!r} has already been used once")
     token.used = True
     if token.written is NULL:
-        tracker.effects.written.pop((id(variable), "value"), None)
+        tracker.effects.written.pop((address_of(variable), "value"), None)
     else:
-        tracker.effects.written[id(variable), "value"] = token.written
+        tracker.effects.written[address_of(variable), "value"] = token.written
     tracker.effects.log.append(Write(variable, "context", token, DELETED))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, address_of
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -41,20 +41,20 @@ class Effects:
 
     def now(self, owner: Any, name: str) -> Any:
         """Return the value that a name of `owner` was set to, DELETED, or NULL when it was not written."""
-        value = self.written.get((id(owner), name), NULL) if self.written else NULL
+        value = self.written.get((address_of(owner), name), NULL) if self.written else NULL
         self.reads += value is not NULL
         return value
 
     def set(self, owner: Any, name: str, value: Any, what: str = "attribute") -> None:
         """Set or delete an attribute of an outside object, a variable of a module, or the content of a cell."""
-        self.written[id(owner), name] = value
+        self.written[address_of(owner), name] = value
         self.log.append(Write(owner, what, name, value))
 
     def method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method that changes an outside container.  One that was not read yet stays unread where the result does not depend on it."""
         self.log.append(Write(owner, "method", name, (list(args), dict(kwargs))))
-        if id(owner) not in self.shadows:
-            waiting = self.blind.setdefault(id(owner), [])
+        if address_of(owner) not in self.shadows:
+            waiting = self.blind.setdefault(address_of(owner), [])
             if name in BLIND and not kwargs:
                 waiting.append((name, args))
                 return None
@@ -73,11 +73,11 @@ class Effects:
         """Return a container as the program sees it: itself, or a copy with the waiting writes applied."""
         if not self.blind and not self.shadows:
             return owner
-        waiting = self.blind.pop(id(owner), None)
+        waiting = self.blind.pop(address_of(owner), None)
         if waiting is not None:
-            copy = self.shadows[id(owner)] = self.tracker.copied(owner)
+            copy = self.shadows[address_of(owner)] = self.tracker.copied(owner)
             for name, args in waiting:
                 self.tracker.base_method(copy, name, args, {})
-        shadow = self.shadows.get(id(owner), owner)
+        shadow = self.shadows.get(address_of(owner), owner)
         self.reads += shadow is not owner
         return shadow

@@ -79,8 +79,9 @@ class Plan(SizePlan, SettledPlan):
 
     def pointer(self, value: Any) -> int:
         """Return the address of an object, which the entry keeps alive."""
-        self.objects[id(value)] = value
-        return id(value)
+        address = id(value)
+        self.objects[address] = value
+        return address
 
     def object(self, value: Any) -> Any:
         """Return the object that a constant of the prologue stands for."""
