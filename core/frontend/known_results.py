@@ -59,9 +59,11 @@ def known_result(func: Callable, args: Sequence[Any], kwargs: dict) -> tuple[Any
 
 
 def _real(x: Any, values: dict) -> Any:
-    if type(x) is SymbolicInt:
-        raise Unsupported("the call depends on a size of the program")
-    return values[x] if isinstance(x, TensorProxy) else x
+    if isinstance(x, TensorProxy):
+        return values[x]
+    if type(x) is SymbolicInt or isinstance(x, torch.Tensor):
+        raise Unsupported("the call depends on a size, or on a tensor from outside")
+    return x
 
 
 def _created(x: Any) -> Any:

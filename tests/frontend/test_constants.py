@@ -125,6 +125,32 @@ def test_an_array_that_is_changed_between_calls_is_no_constant():
         torch.testing.assert_close(compiled(X), program(X))
 
 
+OUTSIDE = torch.tensor([1, 0, 2])
+
+
+def test_a_tensor_from_outside_is_not_known():
+    def program(x):
+        return x[OUTSIDE > 0], OUTSIDE.nonzero(), torch.equal(OUTSIDE, counts()[:3])
+
+    compiled = dovetail.jit(program)
+    for value in (0, 5, 0):
+        OUTSIDE[1] = value
+        torch.testing.assert_close(compiled(X), program(X))
+
+
+def test_a_mask_is_known_until_the_program_writes_an_input_into_it():
+    def program(x):
+        mask = torch.zeros(3, dtype=torch.bool)
+        mask[1] = True
+        before = x[mask]
+        mask[:] = x[:, 0] > 1
+        return before, x[mask]
+
+    compiled = dovetail.jit(program)
+    for factor in (1, -1, 2):
+        torch.testing.assert_close(compiled(X * factor), program(X * factor))
+
+
 def test_an_error_of_a_known_call_is_torchs():
     with pytest.raises(RuntimeError, match="non-negative"):
         dovetail.jit(lambda x: x + (counts() - 1).bincount().sum())(X)
