@@ -89,6 +89,15 @@ def add_to_rows(x):
     x[rows(), torch.tensor([0, 1])] = torch.tensor([7.0, 8.0])
 
 
+def test_a_known_result_is_written_into_a_tensor():
+    def program(x):
+        out = torch.empty(0, dtype=torch.int64)
+        torch.nonzero(torch.cat([counts(), counts()]), out=out)
+        return out, x + 1
+
+    torch.testing.assert_close(dovetail.jit(program, decisions="error")(X), program(X))
+
+
 def test_elements_are_written_by_a_known_mask():
     mine, theirs = X.clone(), X.clone()
     add_to_rows(theirs)

@@ -25,7 +25,7 @@ from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import resize_out
 from dovetail.frontend.recording.raising import ERRORS, may_raise
 from dovetail.frontend.subclasses import is_wrapper
-from dovetail.langs.torch import LANGUAGE, SymbolicInt, size_of, symint
+from dovetail.langs.torch import LANGUAGE, SymbolicInt, size_of, symint, write_out
 from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
@@ -214,8 +214,9 @@ class TrackedEnvironment(TorchEnvironment):
         if func in _TO_ARRAY and self.tracker is not None:
             return _TO_ARRAY[func](self.tracker.recorder.arrays, *args, **kwargs)
         if depends_on_values(func, args, kwargs):
-            if (known := known_result(func, args, kwargs)) is not None:
-                return known[0]
+            known = known_result(func, args, {name: x for name, x in kwargs.items() if name != "out"})
+            if known is not None:
+                return known[0] if kwargs.get("out") is None else write_out(kwargs["out"], known[0])
             if self.session is not None and self.session.is_open:
                 return self.session.call_outside(func, args, kwargs)
         if type(func) is OpOverload and "out" not in kwargs:
