@@ -162,6 +162,20 @@ def test_what_is_written_to_the_standard_streams_is_as_in_eager_mode(capsys):
         assert capsys.readouterr() == shown
 
 
+class Terminal(io.StringIO):
+    is_one = False
+
+    def isatty(self):
+        return self.is_one
+
+
+def test_whether_a_stream_is_a_terminal_is_guarded(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    compiled = dovetail.jit(lambda x: x + 1 if sys.stdout.isatty() else x)
+    for terminal.is_one in (False, True, False):
+        assert compiled(torch.zeros(())) == terminal.is_one
+
+
 def test_a_stream_is_written_text_alone():
     with pytest.raises(TypeError, match="must be str, not int"):
         dovetail.jit(lambda x: sys.stdout.write(x.shape[0]))(torch.ones(2))

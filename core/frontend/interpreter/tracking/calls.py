@@ -40,7 +40,7 @@ from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
-from dovetail.frontend.interpreter.tracking.output import copied, is_stream_call, write_to_stream
+from dovetail.frontend.interpreter.tracking.output import call_of_stream, copied, is_stream_call
 from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, is_of_numpy, rule_of
 from dovetail.frontend.interpreter.tracking.twins import translated
 from dovetail.frontend.interpreter.world import Special
@@ -57,7 +57,7 @@ class Calls:
                 self._bound_outside(function)
             function, args = function.__func__, [function.__self__, *args]
         if is_stream_call(function, args):
-            return write_to_stream(self, function, args, kwargs, frame)
+            return call_of_stream(self, function, args, kwargs, frame)
         if type(function) is MethodWrapperType:  # of `super().__setattr__`: what is known of the unbound one holds
             unbound = getattr(function.__objclass__, function.__name__, None)
             if self.lookaside(unbound) is not None:

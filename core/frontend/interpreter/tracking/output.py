@@ -15,7 +15,7 @@ from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracking.twins import print_into
 
 _STREAMS = ("stdout", "stderr")
-_METHODS = ("write", "writelines", "flush")
+_METHODS = ("write", "writelines", "flush", "isatty")
 
 
 def is_stream(value: Any) -> bool:
@@ -24,7 +24,7 @@ def is_stream(value: Any) -> bool:
 
 
 def is_stream_call(function: Any, args: list[Any]) -> bool:
-    """Return whether a call writes to a standard stream: of a method in C, or of one in Python with the stream as its first argument."""
+    """Return whether a call is of such a method of a standard stream: one in C, or one in Python with the stream as its first argument."""
     if type(function) is BuiltinFunctionType:
         return is_stream(function.__self__) and function.__name__ in _METHODS
     return (
@@ -32,13 +32,16 @@ def is_stream_call(function: Any, args: list[Any]) -> bool:
     )
 
 
-def write_to_stream(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+def call_of_stream(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Do what `sys.stdout.write(text)`, or another method of a standard stream, does; return how many characters it is."""
     stream, args = (function.__self__, args) if type(function) is BuiltinFunctionType else (args[0], args[1:])
     name = function.__name__
     if name == "flush":
         tracker.effects.call(print, [], {"end": "", "file": stream, "flush": True})
         return None
+    if name == "isatty":
+        tracker.guard("equal", tracker.sources.call(tracker.sources.attr(tracker.sources.const(stream), name)), stream.isatty())
+        return stream.isatty()
     if len(args) != 1 or kwargs:
         return getattr(stream, name)(*args, **kwargs)  # raises
     if name == "writelines":
