@@ -43,12 +43,8 @@ def integer_python(target: str, *, value: str) -> str:
     return f"{target} = {value}"
 
 
-_SAMPLES = {
-    "bool": True,
-    "int": 1,
-    "float": 1.0,
-    "str": "",
-}  # the kind of a result does not depend on values: nothing here is a power of a negative number
+# By kind; the kind of a result does not depend on values: nothing here is a power of a negative number.
+_SAMPLES = {"bool": True, "int": 1, "float": 1.0, "str": ""}
 
 
 @prim(tags={Tag.NO_GRAD, Tag.CHEAP})

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from dovetail.errors import ExecutorError
 from dovetail.executors.contract.declaration import is_claim
@@ -15,6 +16,7 @@ from dovetail.executors.discovery.registry import executors
 from dovetail.trace import BoundSymbol, TensorProxy, Trace, brief, prims_of, sizes, to_callable
 
 T = TypeVar("T")
+_keys: WeakKeyDictionary[Trace, tuple] = WeakKeyDictionary()  # what regions are of, and their keys: executors and trials compute them of one region
 
 
 def region_key(region: Trace, own: Callable[[Any], Any] | None = None) -> tuple[Hashable, ...]:
@@ -26,9 +28,9 @@ def region_key(region: Trace, own: Callable[[Any], Any] | None = None) -> tuple[
     if own is not None:
         return _structure(region, own)
     is_of = (*region.inputs, *region.lines, *region.outputs)
-    kept = getattr(region, "_key", None)  # the executor, its in-place variant and the trials compute it of one region
+    kept = _keys.get(region)
     if kept is None or not identical(kept[0], is_of):
-        kept = region._key = is_of, _structure(region, None)
+        kept = _keys[region] = is_of, _structure(region, None)
     return kept[1]
 
 

@@ -301,7 +301,8 @@ def tile(input: Tensor, dims: Sequence[int]):
 @torchsymbol("torch.repeat_interleave", methods=("repeat_interleave",))
 def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None):
     """Each element along `dim` (None: of all) repeated `repeats` times."""
-    if isinstance(repeats, Tensor) and output_size is None and (known := value_of(repeats)) is not None:
+    whole = isinstance(repeats, Tensor) and repeats.spec.dtype.kind == "int"
+    if whole and output_size is None and (known := value_of(repeats)) is not None:
         repeats, output_size = (int(known), None) if known.numel() == 1 else (repeats, int(known.sum()))
     if isinstance(repeats, Tensor):
         dim_kwargs = {} if dim is None else {"dim": dim}
