@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.errors import require
+from dovetail.frontend.class_lookup import address_of
 from dovetail.torch_internals import MODULE_TABLES
 
 
@@ -34,14 +35,17 @@ def functional_call(
 
 
 def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -> dict[int, _Table]:
-    """Return the tables of modules with the values that names in them get; a tensor under two names gets one value under both."""
+    """Return the tables of modules, by their addresses as effects have them, with the values that names in them get.
+
+    A tensor under two names gets one value under both.
+    """
     by_tensor: dict[int, Any] = {}
     everywhere: list[tuple[str, dict, str]] = []
     tables: dict[int, _Table] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         for table in MODULE_TABLES:
             members = object.__getattribute__(part, "__dict__").get(table, {})
-            tables[id(members)] = _Table((*filter(None, path.split(".")), table), {})
+            tables[address_of(members)] = _Table((*filter(None, path.split(".")), table), {})
             everywhere += [(f"{path}.{name}" if path else name, members, name) for name, x in members.items() if isinstance(x, torch.Tensor)]
     known = {path for path, *_ in everywhere}
     unknown = [name for name in named if name not in known]
@@ -51,7 +55,7 @@ def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -
             by_tensor.setdefault(id(members[name]), named[path])
     for path, members, name in everywhere:
         if (value := named.get(path, by_tensor.get(id(members[name])))) is not None:
-            tables[id(members)].values[name] = value
+            tables[address_of(members)].values[name] = value
     return {key: table for key, table in tables.items() if table.values}
 
 

@@ -249,15 +249,14 @@ class Graph:
                 try:
                     walk.following = self.explore(self, self.origin, None, (), walk.inputs, args, kwargs, goes_on)
                 except GoEager as reason:
-                    walk.before |= self.generators.first | walk.before
-                    if type(reason) is Restart:
-                        self.generators.restore(walk.before)
-                        self.report_pins()
-                        continue
-                    if not self.origin.edges:
-                        return str(reason) or repr(reason.raised)
                     walk.reason = reason
                 walk.before |= self.generators.first | walk.before
+                if type(walk.reason) is Restart:
+                    self.generators.restore(walk.before)
+                    self.report_pins()
+                    continue
+                if walk.reason is not None and not self.origin.edges:
+                    return str(walk.reason) or repr(walk.reason.raised)
                 self.begun = walk if walk.following or walk.reason else None
                 return None
         finally:

@@ -35,9 +35,9 @@ class Effects:
         self.tracker = tracker
         self.log: list[Write] = []
         self.reads = 0  # how often the program has read what it had written
-        self.written: dict[tuple[int, str], Any] = {}  # (id of an owner, name): what it is now, DELETED for nothing
-        self.shadows: dict[int, Any] = {}  # id of a container: a copy that stands in for it from its first read on
-        self.blind: dict[int, list[tuple[str, list]]] = {}  # id of a container: methods called on it before it is read
+        self.written: dict[tuple[int, str], Any] = {}  # (address of an owner, name): what it is now, DELETED for nothing
+        self.shadows: dict[int, Any] = {}  # address of a container: a copy that stands in for it from its first read on
+        self.blind: dict[int, list[tuple[str, list]]] = {}  # address of a container: methods called on it before it is read
 
     def now(self, owner: Any, name: str) -> Any:
         """Return the value that a name of `owner` was set to, DELETED, or NULL when it was not written."""
