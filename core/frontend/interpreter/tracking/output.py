@@ -24,12 +24,12 @@ def is_stream(value: Any) -> bool:
 
 
 def is_stream_call(function: Any, args: list[Any]) -> bool:
-    """Return whether a call is of such a method of a standard stream: one in C, or one in Python with the stream as its first argument."""
+    """Return whether a call writes to a standard stream, or reads whether it is a terminal; a method in Python gets the stream as first argument."""
     if type(function) is BuiltinFunctionType:
         return is_stream(function.__self__) and function.__name__ in _METHODS
-    return (
-        type(function) is FunctionType and bool(args) and is_stream(args[0]) and any([lookup(type(args[0]), name) is function for name in _METHODS])
-    )
+    if type(function) is not FunctionType or not args or not is_stream(args[0]):
+        return False
+    return any([lookup(type(args[0]), name) is function for name in _METHODS])
 
 
 def call_of_stream(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -40,8 +40,9 @@ def call_of_stream(tracker: Any, function: Any, args: list[Any], kwargs: dict[st
         tracker.effects.call(print, [], {"end": "", "file": stream, "flush": True})
         return None
     if name == "isatty":
-        tracker.guard("equal", tracker.sources.call(tracker.sources.attr(tracker.sources.const(stream), name)), stream.isatty())
-        return stream.isatty()
+        answer = stream.isatty()
+        tracker.guard("equal", tracker.sources.call(tracker.sources.attr(tracker.sources.const(stream), name)), answer)
+        return answer
     if len(args) != 1 or kwargs:
         return getattr(stream, name)(*args, **kwargs)  # raises
     if name == "writelines":
