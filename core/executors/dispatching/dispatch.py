@@ -130,7 +130,7 @@ class _Claims:
             self.spent(p.executor).claims -= 1
             again += self._offer(decision)
             parts[id(decision)], self.record.decisions = self.record.decisions, []
-        self.record.decisions = [each for decision in decisions for each in (decision, *(parts.get(id(decision), ()) if parts else ()))]
+        self.record.decisions = [each for decision in decisions for each in (decision, *parts.get(id(decision), ()))]
         return again
 
     def keep_reasons(self, groups: Iterable[Group]) -> None:
