@@ -60,6 +60,7 @@ class Ranks:
         self.launcher = subprocess.Popen(command, pass_fds=[*theirs, control], env=os.environ | QUIET, start_new_session=True)
         os.close(control)
         self.connections = [Connection(ours.detach()) for ours, _ in pairs]
+        self.failed = False  # whether a call once gave no result on some rank: the ranks may not be at one place since
         for _, end in pairs:
             end.close()
         self._end = weakref.finalize(self, _end, self.launcher, self.connections, self._control, self.folder)
@@ -96,6 +97,7 @@ class Ranks:
                 elif answer.state == "ended":
                     until = min(until, monotonic() + GRACE + self.timeout)
         answers |= {rank: Answer("late", "it gave no answer in time") for rank in pending.values()}
+        self.failed |= any([answer.state != "result" for answer in answers.values()])
         if len(answers) == self.count and all([answer.state in ("result", "error") for answer in answers.values()]):
             self._signal(signal.SIGSTOP)
         return dict(sorted(answers.items()))
@@ -120,7 +122,9 @@ GROUPS: dict[int, Ranks] = {}  # the registry: the ranks that run collectives fo
 
 
 def shared_ranks(count: int) -> Ranks:
-    """Return `count` ranks that all checks of this process share; the first that needs them starts them."""
+    """Return `count` ranks that all checks of this process share; the first that needs them starts them, and so does the first after a failure."""
+    if count in GROUPS and GROUPS[count].failed:
+        GROUPS.pop(count).close()
     if count not in GROUPS:
         GROUPS[count] = Ranks(count)
     return GROUPS[count]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from dovetail_conformance.ranks import end_shared_ranks, shared_ranks
 
 STARTS = """
 import json, os, signal
@@ -28,6 +32,11 @@ if __name__ == "__main__":
     input()
     os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def process() -> int:
+    """Return the process id of the rank that this runs in."""
+    return os.getpid()
 
 
 def state(process: int) -> str:
@@ -60,3 +69,14 @@ def test_ranks_are_stopped_between_calls_and_end_with_the_process_that_started_t
 
     assert stopped and went_on and stopped_again
     assert becomes(lambda: list(map(state, ranks)) == ["", ""]), "they outlive a process that was killed"
+
+
+def test_shared_ranks_start_again_after_one_has_ended() -> None:
+    try:
+        first = shared_ranks(2).run(process)
+        os.kill(first[0], signal.SIGKILL)
+        with pytest.raises(AssertionError, match="rank 0 of 2: the process ended"):
+            shared_ranks(2).run(process, survivors=(0,))
+        assert not set(shared_ranks(2).run(process)) & set(first)
+    finally:
+        end_shared_ranks()
