@@ -27,8 +27,10 @@ from rich.console import Console
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
+sys.path.append(str(Path(__file__).parents[1]))
 
 from cases import FAMILIES, load, names
+from machine import cpu_model
 from pebble import ProcessExpired, ProcessPool
 from trial import Outcome, attempt_alone
 
@@ -73,15 +75,15 @@ def trials(listed: list[tuple[str, str, str, str]], workers: int) -> Iterator[Ou
             except ProcessExpired as error:
                 outcome = Outcome(library, name, mode, "stopped", f"the process ended with {error.exitcode}")
             first = f"{outcome.first:6.2f} s first" if outcome.first else ""
-            warm = f"{outcome.warm / outcome.eager:5.2f} warm" if outcome.warm else ""
-            console.print(f"{outcome.verdict:9} {first:14} {warm:10} {library} {name} {mode} {outcome.reason}", markup=False)
+            settled = f"{outcome.settled / outcome.eager:5.2f} settled" if outcome.settled else ""
+            console.print(f"{outcome.verdict:9} {first:14} {settled:13} {library} {name} {mode} {outcome.reason}", markup=False)
             yield outcome
 
 
 def write(output: Path, outcomes: list[Outcome], commit: str) -> None:
     """Put outcomes into a file, in the order of the cases; those of other versions of libraries and of former cases are dropped.
 
-    Each row has the date and the commit of its run, since a part can be renewed; `at_first` is the first verdict that a case ever had.
+    Each row has the date, the commit and the processor of its run, since a part can be renewed; `at_first` is the first verdict that a case ever had.
     """
     now, kept = about(), json.loads(output.read_text()) if output.exists() else {"about": {}, "outcomes": []}
     same = kept["about"] | {"date": now["date"]} == now
@@ -90,7 +92,7 @@ def write(output: Path, outcomes: list[Outcome], commit: str) -> None:
         key = outcome.library, outcome.name, outcome.mode
         before = rows.get(key, {}).get("at_first", "unusable")
         at_first = outcome.verdict if before == "unusable" else before
-        rows[key] = dataclasses.asdict(outcome) | {"date": now["date"], "commit": commit, "at_first": at_first}
+        rows[key] = dataclasses.asdict(outcome) | {"date": now["date"], "commit": commit, "processor": cpu_model(), "at_first": at_first}
     order = [key for family in FAMILIES for key in names(family)]
     output.write_text(json.dumps({"about": now, "outcomes": [rows[key] for key in order if key in rows]}, indent=1) + "\n")
 

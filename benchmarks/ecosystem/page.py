@@ -21,10 +21,12 @@ and in float32 with other weights and inputs, where what is zero but for roundin
 as that is with its weights moved in their last place, or agree by PyTorch's kernels alone where eager mode does not run in float64; a model that asks
 `torch.compiler.is_compiling()` is compared with what it computes where that is true), *eager* where it agrees and a part of it ran without
 being compiled, *refused* where an error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model
-anew, so it has no warm call. Models are the smallest of their family, with random weights.
+anew, so only its first call is timed. Models are the smallest of their family, with random weights.
 
-A first call is that of a new user: in a process of its own that has run nothing before, without kernels on disk. Its time is that of the
-processor, with one thread; what it computes is a part of it."""
+Times are those of the processor, with one thread. A first call is that of a new user: in a process of its own that has run nothing before,
+without kernels on disk; what it computes is a part of it. The first, second, third and fifth call of a program run beside the reference, as
+do ever fewer later ones, and the fourth generates code for calls that do not; a *settled* call is the quicker one of the sixth and the
+seventh."""
 SLOW = 5.0  # seconds of a first call that is listed
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
@@ -49,14 +51,15 @@ def text() -> str:
 
 
 def runs(outcomes: list[dict], otherwise: str) -> str:
-    """Return when how many cases were tried, and the commit where it is kept: a part can be renewed."""
-    counts = Counter((each.get("date", otherwise), each.get("commit", "")) for each in outcomes)
-    return ", ".join(f"{count} cases on {date}" + (f" at `{commit}`" if commit else "") for (date, commit), count in sorted(counts.items()))
+    """Return when how many cases were tried, and the commit and the processor where these are kept: a part can be renewed."""
+    counts = Counter((each.get("date", otherwise), each.get("commit", ""), each.get("processor", "")) for each in outcomes)
+    where = {key: (f" at `{key[1]}`" if key[1] else "") + (f" on {key[2]}" if key[2] else "") for key in counts}
+    return ", ".join(f"{count} cases on {key[0]}{where[key]}" for key, count in sorted(counts.items()))
 
 
 def table(outcomes: list[dict], about: dict, held_back: bool = False) -> Iterator[str]:
-    """Yield the counts of each library; of what was held back those at first, and no warm calls: each has a batch of another size."""
-    before, after = (["at first"], []) if held_back else ([], ["median warm call beside eager"])
+    """Yield the counts of each library; of what was held back those at first, and no settled calls: each has a batch of another size."""
+    before, after = (["at first"], []) if held_back else ([], ["median settled call beside eager"])
     columns = ["library", "version", "cases", *before, *COLUMNS, "first call", *after]
     yield f"| {' | '.join(columns)} |"
     yield "|---|---|" + "---:|" * (len(columns) - 2)
@@ -77,10 +80,10 @@ def row(library: str, version: str, outcomes: list[dict], held_back: bool) -> st
     counts = Counter(each["verdict"] for each in outcomes)
     timed = [each for each in outcomes if each["first"] is not None]
     first = f"{statistics.median(each['first'] for each in timed):.2f} s" if timed else ""
-    ratios = [each["warm"] / max(each["eager"], 1e-9) for each in timed if each["warm"] is not None]
-    warm = f"{statistics.median(ratios):.2f}" if ratios else ""
+    ratios = [each["settled"] / max(each["eager"], 1e-9) for each in timed if each.get("settled") is not None]
+    settled = f"{statistics.median(ratios):.2f}" if ratios else ""
     at_first = str(sum(each.get("at_first") == "right" for each in outcomes))
-    before, after = ([at_first], []) if held_back else ([], [warm])
+    before, after = ([at_first], []) if held_back else ([], [settled])
     cells = [library, version, str(len(outcomes)), *before, *(str(counts[column]) for column in COLUMNS), first, *after]
     return f"| {' | '.join(cells)} |"
 
@@ -101,12 +104,12 @@ def slow(outcomes: list[dict]) -> Iterator[str]:
     yield from (
         f"## First calls above {SLOW:g} s",
         "",
-        "| library | case | mode | first call | warm call | eager call |",
+        "| library | case | mode | first call | settled call | eager call |",
         "|---|---|---|---:|---:|---:|",
     )
     for each in rows:
-        warm, eager = (f"{each[name]:.2f} s" if each[name] is not None else "" for name in ("warm", "eager"))
-        yield f"| {each['library']} | {each['name']} | {each['mode']} | {each['first']:.1f} s | {warm} | {eager} |"
+        settled, eager = (f"{each[name]:.2f} s" if each.get(name) is not None else "" for name in ("settled", "eager"))
+        yield f"| {each['library']} | {each['name']} | {each['mode']} | {each['first']:.1f} s | {settled} | {eager} |"
     yield ""
 
 

@@ -32,7 +32,7 @@ SHARE_OF_LOSS = 16 * torch.finfo(torch.float64).eps / torch.finfo(torch.float32)
 OTHER_SEEDS = range(1, 9)
 MOVES = 16  # times that weights are moved, to see how far rounding carries
 CALLS = 4  # the first compiles, the next two are trials beside the reference as well
-SETTLING, QUICK = 4, 0.05  # more calls where they take fewer seconds: a program that depends on values becomes one function after some calls
+SETTLED = 7  # calls of all after which the last two are settled: the first, second, third and fifth are trials, and the fourth generates code
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Outcome:
 
     `verdict` is "right", "eager" (right, but some of it ran without being compiled), "wrong", "refused" (an error with the way out),
     "crashed" (any other error), "stopped" (out of time, or the process died), or "unusable" where eager itself fails.  Times are
-    seconds of processor time: `first` is the first call, `eager` and `warm` are calls after it, which a loop of training has none of.
+    seconds of processor time: `first` is the first call, `settled` one after those that are trials or generate code, and `eager` one in
+    eager mode; a loop of training has but the first, and where each batch has another size no call is settled.
     """
 
     library: str
@@ -50,7 +51,7 @@ class Outcome:
     verdict: str
     reason: str = ""
     first: float | None = None
-    warm: float | None = None
+    settled: float | None = None
     eager: float | None = None
 
 
@@ -66,7 +67,7 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            actual = run(case, mode, dovetail.jit)
+            actual = run(case, mode, dovetail.jit, settles=True)
         except Exception as error:
             failure = error
         try:
@@ -84,9 +85,9 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
         except Exception as error:
             return Outcome(library, name, mode, "crashed", f"{type(error).__name__}: {sentence(error)}")
     aside = next((str(each.message) for each in caught if "eager" in str(each.message)), "")
-    times = (
-        {"first": actual.times[0]} if mode == "fit" else {"first": actual.times[0], "warm": min(actual.times[1:]), "eager": min(expected.times[1:])}
-    )
+    times = {"first": actual.times[0]} if mode == "fit" else {"first": actual.times[0], "eager": min(expected.times[1:])}
+    if len(actual.times) == SETTLED:
+        times["settled"] = min(actual.times[-2:])
     return Outcome(library, name, mode, "eager" if aside else "right", sentence(aside.partition("\n")[0] or jump), **times)
 
 
@@ -108,9 +109,19 @@ class Run:
 
 
 def run(
-    case: Case, mode: str, compile: Callable, dtype: torch.dtype | None = None, seed: int = 0, calls: int = CALLS, moved: int | None = None
+    case: Case,
+    mode: str,
+    compile: Callable,
+    dtype: torch.dtype | None = None,
+    seed: int = 0,
+    calls: int = CALLS,
+    moved: int | None = None,
+    settles: bool = False,
 ) -> Run:
-    """Build the case from a seed and call it, each time from another one; `dtype` converts it first, and `moved` is a seed to move weights from."""
+    """Build the case from a seed and call it, each time from another one; `dtype` converts it first, and `moved` is a seed to move weights from.
+
+    With `settles`, the last call is repeated until calls are settled, for their times alone.
+    """
     seed_all(seed)
     fn, args, kwargs = case.build()
     module = fn if isinstance(fn, nn.Module) else None
@@ -141,7 +152,7 @@ def run(
 
     last = min(calls, len(case.batches) or CALLS)
     values = [once(index) for index in range(last)]
-    while mode != "fit" and len(times) < last + SETTLING and last == CALLS and times[-1] < QUICK:
+    while settles and mode != "fit" and not case.batches and len(times) < SETTLED:
         once(last - 1)
     return Run(values, times)
 

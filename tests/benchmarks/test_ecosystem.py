@@ -161,8 +161,17 @@ def test_a_model_that_asks_whether_it_is_compiled_is_compared_with_what_it_compu
         judge(doubled, monkeypatch)
 
 
+@pytest.mark.parametrize(("settles", "batches", "times"), [(True, (), 7), (False, (), 4), (True, (1, 2, 3), 3)])
+def test_calls_settle_where_they_are_timed_and_alike(settles, batches, times):
+    case = dataclasses.replace(CASE, batches=batches)
+    if batches:
+        case = dataclasses.replace(case, build=lambda: (Kink(0.5), lambda size: ((torch.ones(size, 3),), {}), None))
+    run = trial.run(case, "train", trial.eager, settles=settles)
+    assert (len(run.times), len(run.values)) == (times, min(times, 4))
+
+
 def row(name, verdict, at_first, **more):
-    times = {"reason": "", "first": 1.0, "warm": 1.0, "eager": 2.0}
+    times = {"reason": "", "first": 1.0, "settled": 1.0, "eager": 2.0}
     return (
         {"library": "torch", "name": name, "mode": "train", "verdict": verdict, "at_first": at_first, "date": "2026-11-26", "commit": "abc"}
         | times
@@ -171,7 +180,11 @@ def row(name, verdict, at_first, **more):
 
 
 def test_the_page_keeps_what_was_held_back_apart(tmp_path, monkeypatch):
-    outcomes = [row("a", "right", "right", date="2026-11-23", commit=""), row("b", "right", "eager"), row("c, held back", "right", "wrong")]
+    outcomes = [
+        row("a", "right", "right", date="2026-11-23", commit=""),
+        row("b", "right", "eager", processor="Fast CPU"),
+        row("c, held back", "right", "wrong"),
+    ]
     outcomes.append(row("d, held back", "wrong", "right", reason="differs"))
     about = {"date": "2026-11-26", "python": "3.12.1", "torch": "2.14.1"}
     (tmp_path / "result.json").write_text(json.dumps({"about": about, "outcomes": outcomes}))
@@ -179,7 +192,7 @@ def test_the_page_keeps_what_was_held_back_apart(tmp_path, monkeypatch):
 
     table, held_back = page.text().split("## Held back")
 
-    assert "1 cases on 2026-11-23, 3 cases on 2026-11-26 at `abc`" in table
+    assert "1 cases on 2026-11-23, 2 cases on 2026-11-26 at `abc`, 1 cases on 2026-11-26 at `abc` on Fast CPU" in table
     assert "| torch | 2.14.1 | 2 | 2 | 0 | 0 | 0 | 0 | 0 | 1.00 s | 0.50 |" in table
     assert "| torch | 2.14.1 | 2 | 1 | 1 | 0 | 0 | 1 | 0 | 0 | 1.00 s |" in held_back
     assert "| torch | d | train | wrong | differs |" in held_back and "| torch | d | train |" not in table
