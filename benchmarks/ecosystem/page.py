@@ -26,7 +26,7 @@ anew, so only its first call is timed. Models are the smallest of their family, 
 Times are those of the processor, with one thread. A first call is that of a new user: in a process of its own that has run nothing before,
 without kernels on disk; what it computes is a part of it. The first, second, third and fifth call of a program run beside the reference, as
 do ever fewer later ones, and the fourth generates code for calls that do not; a *settled* call is the quicker one of the sixth and the
-seventh."""
+seventh. Where that was not timed in all cases, the table says in how many."""
 SLOW = 5.0  # seconds of a first call that is listed
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
@@ -82,6 +82,7 @@ def row(library: str, version: str, outcomes: list[dict], held_back: bool) -> st
     first = f"{statistics.median(each['first'] for each in timed):.2f} s" if timed else ""
     ratios = [each["settled"] / max(each["eager"], 1e-9) for each in timed if each.get("settled") is not None]
     settled = f"{statistics.median(ratios):.2f}" if ratios else ""
+    settled += f" of {len(ratios)}" if 0 < len(ratios) < sum(each["mode"] != "fit" for each in timed) else ""
     at_first = str(sum(each.get("at_first") == "right" for each in outcomes))
     before, after = ([at_first], []) if held_back else ([], [settled])
     cells = [library, version, str(len(outcomes)), *before, *(str(counts[column]) for column in COLUMNS), first, *after]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
+from functools import cache
 
 import numpy as np
 import pytest
@@ -79,6 +80,14 @@ def settings():
     }
 
 
+@cache
+def nests():
+    """Return whether eager mode leaves the context of a library inside another one; torch 2.10 raises AssertionError there."""
+    with suppress(AssertionError), torch.device("cpu"), CONTEXTS["device of a library"]():
+        return True
+    return False
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("around", [None, "autocast", "device"])
 @pytest.mark.parametrize("decisions", ["graph", "error", "eager"])
@@ -89,6 +98,8 @@ def test_settings_are_left_as_they_were(context, end, decisions, around):
         with CONTEXTS[context]():
             return ENDS[end](x, x @ x)
 
+    if (context, around) == ("device of a library", "device") and not nests():
+        pytest.skip("torch has no such context in another in eager mode, either")
     compiled = dovetail.jit(program, decisions=decisions)
     with {None: nullcontext(), "autocast": torch.autocast("cpu", torch.float16), "device": torch.device("cpu")}[around]:
         before = settings()
