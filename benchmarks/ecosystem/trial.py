@@ -32,7 +32,9 @@ SHARE_OF_LOSS = 16 * torch.finfo(torch.float64).eps / torch.finfo(torch.float32)
 OTHER_SEEDS = range(1, 9)
 MOVES = 16  # times that weights are moved, to see how far rounding carries
 CALLS = 4  # the first compiles, the next two are trials beside the reference as well
-SETTLED = 7  # calls of all after which the last two are settled: the first, second, third and fifth are trials, and the fourth generates code
+SETTLING = 5  # calls that are not settled: the first, second, third and fifth are trials, and the fourth generates code
+TIMED, QUICK = 2, 0.05  # settled calls that are timed; where they take fewer seconds there are more, since what depends on values settles later
+MANY = 16  # calls of all there
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
             return Outcome(library, name, mode, "crashed", f"{type(error).__name__}: {sentence(error)}")
     aside = next((str(each.message) for each in caught if "eager" in str(each.message)), "")
     times = {"first": actual.times[0]} if mode == "fit" else {"first": actual.times[0], "eager": min(expected.times[1:])}
-    if len(actual.times) == SETTLED:
-        times["settled"] = min(actual.times[-2:])
+    if len(actual.times) > SETTLING:
+        times["settled"] = min(actual.times[SETTLING:])
     return Outcome(library, name, mode, "eager" if aside else "right", sentence(aside.partition("\n")[0] or jump), **times)
 
 
@@ -152,7 +154,7 @@ def run(
 
     last = min(calls, len(case.batches) or CALLS)
     values = [once(index) for index in range(last)]
-    while settles and mode != "fit" and not case.batches and len(times) < SETTLED:
+    while settles and mode != "fit" and not case.batches and len(times) < (MANY if times[-1] < QUICK else SETTLING + TIMED):
         once(last - 1)
     return Run(values, times)
 

@@ -161,7 +161,7 @@ def test_a_model_that_asks_whether_it_is_compiled_is_compared_with_what_it_compu
         judge(doubled, monkeypatch)
 
 
-@pytest.mark.parametrize(("settles", "batches", "times"), [(True, (), 7), (False, (), 4), (True, (1, 2, 3), 3)])
+@pytest.mark.parametrize(("settles", "batches", "times"), [(True, (), 16), (False, (), 4), (True, (1, 2, 3), 3)])
 def test_calls_settle_where_they_are_timed_and_alike(settles, batches, times):
     case = dataclasses.replace(CASE, batches=batches)
     if batches:
