@@ -88,11 +88,12 @@ def write(output: Path, outcomes: list[Outcome], commit: str) -> None:
     now, kept = about(), json.loads(output.read_text()) if output.exists() else {"about": {}, "outcomes": []}
     same = kept["about"] | {"date": now["date"]} == now
     rows = {(each["library"], each["name"], each["mode"]): each for each in (kept["outcomes"] if same else ())}
+    of_run = {"date": now["date"], "commit": commit, "processor": cpu_model()}
     for outcome in outcomes:
         key = outcome.library, outcome.name, outcome.mode
         before = rows.get(key, {}).get("at_first", "unusable")
         at_first = outcome.verdict if before == "unusable" else before
-        rows[key] = dataclasses.asdict(outcome) | {"date": now["date"], "commit": commit, "processor": cpu_model(), "at_first": at_first}
+        rows[key] = dataclasses.asdict(outcome) | of_run | {"at_first": at_first}
     order = [key for family in FAMILIES for key in names(family)]
     output.write_text(json.dumps({"about": now, "outcomes": [rows[key] for key in order if key in rows]}, indent=1) + "\n")
 
