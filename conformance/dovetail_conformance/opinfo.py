@@ -267,7 +267,7 @@ def _to_numpy(value: Any) -> Any:
     if isinstance(value, Tensor):
         wide = value.to(torch.float64) if value.dtype in (torch.float16, torch.bfloat16) else value
         return wide.detach().cpu().resolve_conj().numpy()
-    return [_to_numpy(x) for x in value] if isinstance(value, list) else value
+    return type(value)(map(_to_numpy, value)) if type(value) in (list, tuple) else value
 
 
 def _from_numpy(value: Any) -> Any:

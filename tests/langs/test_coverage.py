@@ -151,7 +151,6 @@ SMOKE: dict[str, tuple] = {
     "torch.lu_unpack": torch.linalg.lu_factor(x(4, 4)),
     "torch.geqrf": (x(4, 3),),
     "torch.lstm": lstm(),
-    "torch.gru_cell": (x(2, 3), x(2, 4), x(12, 3), x(12, 4)),
     "torch.grid_sampler": (x(1, 2, 4, 4), x(1, 3, 3, 2).tanh(), 0, 0, False),
     "torch.pdist": (x(4, 3),),
     "torch.ctc_loss": (x(9, 2, 5).log_softmax(-1), torch.tensor([[1, 2], [3, 4]]), torch.tensor([9, 9]), torch.tensor([2, 2]), 0, 1, False),

@@ -27,6 +27,7 @@ from dovetail.langs.torch import norm as norm
 from dovetail.langs.torch import padding as padding
 from dovetail.langs.torch import pooling as pooling
 from dovetail.langs.torch import random as random
+from dovetail.langs.torch import recurrent as recurrent
 from dovetail.langs.torch import reduction as reduction
 from dovetail.langs.torch import scan as scan
 from dovetail.langs.torch import shape as shape
