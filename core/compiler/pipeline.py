@@ -213,7 +213,7 @@ def train(computation: Trace, compilation: Compilation) -> Trained | None:
         return None
     trained = cut(joint, compilation)
     trained.forward, trained.rules = steps + trained.forward, rules
-    if rules.by_executors:  # the lines of executors' rules may have no rules of their own
+    if rules.once:
         trained.twice = _differentiable(steps[-1], joint[-1], compilation)
     return trained
 

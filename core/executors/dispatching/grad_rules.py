@@ -1,4 +1,4 @@
-"""Which rule differentiates a line: that of the executor that would run it, else one that external code has registered."""
+"""Which rule differentiates a line: that of the executor that would run it, a registered one, or one that keeps autograd's graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.executors.contract.executor import Executor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import ask, guarded
 from dovetail.executors.dispatching.dispatch import claimants
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.langs.torch import symbol_for
+from dovetail.langs.torch import graph_rule, symbol_for
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Offer, Trace
 from dovetail.trace.passes.grad import RULES, Rule, registered
@@ -34,12 +34,15 @@ def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None
 
 
 class GradRules:
-    """The rules for a line of `trace`, in interleaved form: that of the executor that would run the line, then a registered one.
+    """The rules for a line of `trace`, in interleaved form.
+
+    First comes that of the executor that would run the line, then a registered one, then, for an opaque line, the one that keeps its graph.
 
     An executor that would run the line and has no rule leaves it to the next that would, since without a rule no executor runs it whole.
 
     Attributes:
         by_executors: the lines that executors differentiate by rules of their own, as they are met.
+        once: whether rules were offered that record lines without rules of their own.
         refusals: why executors that implement a line do not differentiate it.
     """
 
@@ -47,6 +50,7 @@ class GradRules:
         self.claimants = claimants(trace, executors)
         self.operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
         self.by_executors: list[tuple[BoundSymbol, Executor]] = []
+        self.once = False
         self.refusals: list[Offer] = []
 
     def __call__(self, line: BoundSymbol) -> Iterator[Rule]:
@@ -56,8 +60,12 @@ class GradRules:
             ex = next((ex for ex in self.claimants(line) if not isinstance(ex, OperatorExecutor) or _rule(ex, line) is not None), None)
             if isinstance(ex, OperatorExecutor):
                 self.by_executors.append((line, ex))
+                self.once = True
                 yield partial(guarded, "the grad rule", ex, line, None, _rule(ex, line))
         yield from registered(line)
+        if (rule := graph_rule(line)) is not None:
+            self.once = True
+            yield rule
 
 
 def _rule(ex: OperatorExecutor, line: BoundSymbol) -> Rule | None:

@@ -53,6 +53,7 @@ from dovetail.langs.torch.binding.opaque import check_copies as check_copies
 from dovetail.langs.torch.binding.opaque import dtypes_of_results as dtypes_of_results
 from dovetail.langs.torch.binding.opaque import host_line as host_line
 from dovetail.langs.torch.binding.opaque import opaque as opaque
+from dovetail.langs.torch.binding.opaque_graph import graph_rule as graph_rule
 from dovetail.langs.torch.binding.opaque_tangents import tangents_of_opaque as tangents_of_opaque
 from dovetail.langs.torch.binding.opaque_user import opaque_function as opaque_function
 from dovetail.langs.torch.binding.proxy import TorchProxy as TorchProxy

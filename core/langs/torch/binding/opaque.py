@@ -45,8 +45,8 @@ class OpaqueSymbol(Symbol):
         super().__init__(kind, name.rpartition(".")[2], self._specs, tags=tags, is_prim=True, id=id, path=path)
         self.kind, self.func, self.doc = kind, func, getattr(func, "__doc__", None) or ""
         self.callable = func if kind == "opaque" else functools.partial(_RUN[kind], func)
-        if kind == "opaque_random" or (kind not in _WITHOUT_GRADIENT and not self.tags):
-            self.vjp(functools.partial(_rule, self))
+        if kind in _RANDOM or (kind not in _WITHOUT_GRADIENT and not self.tags):
+            self.vjp(functools.partial(_RULES.get(kind, _rule), self))
 
     def __reduce__(self) -> tuple:
         return _load_symbol, (self.id,)
@@ -57,7 +57,7 @@ class OpaqueSymbol(Symbol):
         return (_current_run.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
 
 
-def _cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+def cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
     tensors = tensors_in((args, kwargs), TensorSpec)
     return tuple(tensors[i].fresh() for i in wrt)
 
@@ -69,15 +69,19 @@ def _random_specs(symbol: OpaqueSymbol, *args: Any, **kwargs: Any) -> tuple:
 
 
 def _random_cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
-    return _cotangent_specs(symbol, wrt, gs, args[1:], **kwargs)
+    return cotangent_specs(symbol, wrt, gs, args[1:], **kwargs)
 
 
 _META: dict[str, Callable] = {  # the registry: kind -> what computes its specs without a run on fake tensors
-    "opaque_vjp": _cotangent_specs,
+    "opaque_vjp": cotangent_specs,
     "opaque_random": _random_specs,
     "opaque_random_vjp": _random_cotangent_specs,
 }
+_RANDOM = {"opaque_random", "opaque_random_graph"}  # kinds that are differentiated although they draw
 _WITHOUT_GRADIENT = {"opaque_functional", "opaque_vjp", "opaque_random_vjp"}  # the registry: kinds that are not differentiated
+
+
+_RULES: dict[str, Callable] = {}  # the registry: kind -> its vjp, where it is another than `_rule`
 
 
 def opaque_symbol(func: Callable, kind: str = "opaque", tags: Iterable[Tag] = ()) -> OpaqueSymbol:
@@ -304,26 +308,37 @@ def _on_copies(func: Callable, written: tuple[int, ...], args: tuple, **kwargs: 
     return _in_own_storage((*(copies[i] for i in written), *new), inputs)
 
 
-def _vjp_by_autograd(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+def vjp_by_autograd(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
     """Return the call once more under autograd, and its cotangents."""
-    numbers, leaf_inputs = iter(range(len(tensors_in((args, kwargs), torch.Tensor)))), []
+    with torch.enable_grad():
+        args, kwargs, inputs = watched(wrt, args, kwargs)
+        results = list(leaves(func(*args, **kwargs)))
+    return cotangents(results, inputs, gs)
 
-    def watched(x: Any) -> Any:
+
+def watched(wrt: tuple[int, ...], args: tuple, kwargs: dict) -> tuple[tuple, dict, list[torch.Tensor]]:
+    """Return the arguments detached, and of their tensors those numbered `wrt`, which require a gradient."""
+    numbers, inputs = iter(range(len(tensors_in((args, kwargs), torch.Tensor)))), []
+
+    def own(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
         x = x.detach()
         if next(numbers) in wrt:
-            leaf_inputs.append(x.requires_grad_())
+            inputs.append(x.requires_grad_())
         return x
 
-    with torch.enable_grad():
-        args, kwargs = tree_map(watched, (args, kwargs))
-        result = func(*args, **kwargs)
-        pairs = [(y, g) for y, g in zip(leaves(result), gs, strict=True) if g is not None and y.requires_grad]
+    args, kwargs = tree_map(own, (args, kwargs))
+    return args, kwargs, inputs
+
+
+def cotangents(results: list[Any], inputs: list[torch.Tensor], gs: tuple, *, retain_graph: bool = False) -> tuple:
+    """Return the cotangents of inputs from those of results, by autograd's graph."""
+    pairs = [(y, g) for y, g in zip(results, gs, strict=True) if g is not None and y.requires_grad]
     if not pairs:
-        return tuple(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in leaf_inputs)
+        return tuple(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
     ys, gs = zip(*pairs, strict=True)
-    grads = torch.autograd.grad(ys, leaf_inputs, gs, materialize_grads=True)
+    grads = torch.autograd.grad(ys, inputs, gs, retain_graph=retain_graph, materialize_grads=True)
     return _in_own_storage(tuple(g.contiguous() for g in grads), gs)
 
 
@@ -339,21 +354,30 @@ def _device_of_first(args: Any) -> torch.device:
     return tensors_in(args, torch.Tensor)[0].device
 
 
+def generator_state(args: Any) -> torch.Tensor:
+    """Return the state of the generator that a call with these arguments draws from."""
+    return _generator_of(_device_of_first(args)).get_state()
+
+
 def _with_generator_state(func: Callable, *args: Any, **kwargs: Any) -> tuple:
-    state = _generator_of(_device_of_first((args, kwargs))).get_state()
-    return (state, *leaves(_copied(func, *args, **kwargs)))
+    return (generator_state((args, kwargs)), *leaves(_copied(func, *args, **kwargs)))
 
 
-def _vjp_of_same_numbers(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+def vjp_of_same_numbers(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
     """Return the cotangents of a call that draws what it drew before."""
     state, *args = args
     generator = _generator_of(_device_of_first((args, kwargs)))
     after = generator.get_state()
     generator.set_state(state)
     try:
-        return _vjp_by_autograd(func, wrt, gs, tuple(args), **kwargs)
+        return vjp_by_autograd(func, wrt, gs, tuple(args), **kwargs)
     finally:
         generator.set_state(after)
+
+
+def differentiated_by_autograd(symbol: OpaqueSymbol) -> bool:
+    """Return whether a gradient of the symbol is autograd's, and dense."""
+    return isinstance(rule := symbol.vjp_rule, functools.partial) and rule.func is _rule and symbol.func is not torch.embedding_bag
 
 
 _SPARSE = 5  # the position of `sparse` among the arguments of torch.embedding_bag
@@ -391,9 +415,9 @@ _RUN = {
     "opaque_resolved": _copied,
     "opaque_functional": _on_copies,
     "opaque_named": _with_keywords,
-    "opaque_vjp": _vjp_by_autograd,
+    "opaque_vjp": vjp_by_autograd,
     "opaque_random": _with_generator_state,
-    "opaque_random_vjp": _vjp_of_same_numbers,
+    "opaque_random_vjp": vjp_of_same_numbers,
 }
 
 
@@ -414,10 +438,15 @@ class _OpaqueNamespace:
         return _RUN[self._kind](resolve(self._name), *args, **kwargs)
 
 
-def register_kind(kind: str, run: Callable, specs: Callable) -> None:
-    """Register a kind of call without a gradient: `run(func, ...)` runs it, `specs(symbol, ...)` returns the specs of its results."""
+def register_kind(kind: str, run: Callable, specs: Callable, vjp: Callable | None = None) -> None:
+    """Register a kind of call: `run(func, ...)` runs it, `specs(symbol, ...)` returns the specs of its results, and `vjp(symbol, g, out, ...)`
+    the cotangents of its arguments, if it has any.
+    """
     _RUN[kind], _META[kind] = run, specs
-    _WITHOUT_GRADIENT.add(kind)
+    if vjp is None:
+        _WITHOUT_GRADIENT.add(kind)
+    else:
+        _RULES[kind] = vjp
     _name(kind)
 
 

@@ -1,0 +1,194 @@
+"""Opaque operations in training: autograd's graph of the forward is kept, and nothing runs twice."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import checkpoint
+
+import dovetail
+from dovetail.trace import Trace
+
+INDEX = torch.tensor([[0, 2, 1], [2, 2, 0], [1, 0, 0], [2, 1, 1]])
+LAYERS = {
+    "lstm": lambda: nn.LSTM(3, 4, 2, bidirectional=True),
+    "lstm with dropout": lambda: nn.LSTM(3, 4, 3, dropout=0.4),
+    "gru": lambda: nn.GRU(3, 4, batch_first=True),
+    "rnn": lambda: nn.RNN(3, 4, nonlinearity="relu", bias=False),
+}
+FUNCTIONS = {
+    "amax": (lambda a: torch.scatter_reduce(a.tanh(), 0, INDEX, a * 2, "amax", include_self=False).exp(), (4, 3)),
+    "prod": (lambda a: torch.scatter_reduce(a, 0, INDEX, a + 3, "prod").sin(), (4, 3)),
+    "qr": (lambda a: torch.linalg.qr(a @ a)[1], (3, 3)),
+    "sample": (lambda a: torch._standard_gamma(a.exp() + 1), (3, 3)),
+    "some results": (lambda a: torch.linalg.eigh(a + a.mT)[0] * 2, (3, 3)),
+}
+
+
+def values(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def trained(fn, *args: torch.Tensor, module: nn.Module | None = None) -> list:
+    """The results of fn and all gradients, after some seed."""
+    torch.manual_seed(1)
+    args = [a.clone().requires_grad_() for a in args]
+    out = fn(*args)
+    loss = (out[0] if isinstance(out, tuple) else out).square().sum()
+    loss.backward()
+    grads = [p.grad for p in module.parameters()] if module is not None else []
+    if module is not None:
+        module.zero_grad()
+    return [loss.detach(), *(a.grad for a in args), *grads]
+
+
+def programs(fn) -> str:
+    return "\n".join(str(trace) for trace in dovetail.last_traces(fn) + dovetail.last_backward_traces(fn) if isinstance(trace, Trace))
+
+
+@pytest.fixture
+def counted():
+    """A custom operator with a gradient, and a list with an item for each time that it runs."""
+    runs: list[int] = []
+
+    @torch.library.custom_op("dovetail_tests::counted", mutates_args=())
+    def op(t: torch.Tensor) -> torch.Tensor:
+        runs.append(1)
+        return t * 3
+
+    op.register_fake(torch.empty_like)
+    op.register_autograd(lambda ctx, g: g * 3)
+    return op, runs
+
+
+def test_the_forward_runs_once_in_each_step(counted) -> None:
+    op, runs = counted
+    fn, x = dovetail.jit(lambda a: op(a.sin()).cos()), values(4, 3)
+    for step in range(6):
+        got, want = (trained(f, x + step) for f in (fn, lambda a: op(a.sin()).cos()))
+        torch.testing.assert_close(got, want)
+    assert len(runs) == 2 * 6
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_train_as_in_eager_mode(name: str) -> None:
+    module = LAYERS[name]()
+    fast = dovetail.jit(module)
+    for seed, length in enumerate((5, 5, 7, 6, 5)):
+        x = values(length, 2, 3, seed=seed)
+        torch.testing.assert_close(trained(fast, x, module=module), trained(module, x, module=module))
+    assert "_graph.torch." in programs(fast) and "_graph_vjp.torch." in programs(fast)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_train_as_in_eager_mode(name: str) -> None:
+    fn, shape = FUNCTIONS[name]
+    fast = dovetail.jit(fn)
+    for seed in range(4):
+        x = values(*shape, seed=seed)
+        torch.testing.assert_close(trained(fast, x), trained(fn, x))
+
+
+def test_nothing_is_kept_where_nothing_requires_grad() -> None:
+    module = LAYERS["gru"]().requires_grad_(False)
+    fast = dovetail.jit(module)
+    fast(values(5, 2, 3))
+    assert "opaque_graph" not in programs(fast)
+
+
+def test_a_graph_may_be_used_twice_and_not_after_it_was_let_go() -> None:
+    module = LAYERS["gru"]()
+    x = values(5, 2, 3).requires_grad_()
+    loss = dovetail.jit(module)(x)[0].sum()
+    loss.backward(retain_graph=True)
+    once = x.grad.clone()
+    loss.backward()
+    torch.testing.assert_close(x.grad, 2 * once)
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_the_graph_goes_with_the_backward() -> None:
+    kept: list[weakref.ref] = []
+
+    @torch.library.custom_op("dovetail_tests::plain", mutates_args=())
+    def op(t: torch.Tensor) -> torch.Tensor:
+        return t * 2
+
+    op.register_fake(torch.empty_like)
+
+    def setup(ctx, inputs: tuple, output: torch.Tensor) -> None:
+        own = inputs[0] * 2
+        kept.append(weakref.ref(own))
+        ctx.save_for_backward(own)
+
+    op.register_autograd(lambda ctx, g: g * ctx.saved_tensors[0], setup_context=setup)
+    fn = dovetail.jit(lambda a: op(a).sin())
+    x = values(3, 3).requires_grad_()
+    for _ in range(3):
+        kept.clear()
+        y = fn(x)
+        assert [ref() is not None for ref in kept] == [True]
+        y.sum().backward()
+        gc.collect()
+        assert [ref() is None for ref in kept] == [True]
+    y = fn(x)
+    del y
+    gc.collect()
+    assert kept[-1]() is None  # a forward without a backward
+
+
+def test_hooks_on_saved_tensors_get_what_is_saved_and_the_call_runs_again(counted) -> None:
+    op, runs = counted
+    fn, x = dovetail.jit(lambda a: op(a.sin()).cos()), values(4, 3)
+
+    def hooked(a: torch.Tensor) -> torch.Tensor:
+        with save_on_cpu():
+            return fn(a)
+
+    want = trained(lambda a: op(a.sin()).cos(), x)
+    torch.testing.assert_close(trained(fn, x), want)
+    torch.testing.assert_close(trained(hooked, x), want)
+    torch.testing.assert_close(trained(lambda a: checkpoint(fn, a, use_reentrant=False), x), want)
+    assert runs
+
+
+@pytest.mark.parametrize("name", ["amax", "matrix_exp"])
+def test_a_result_that_was_written_is_an_error_as_in_eager_mode(name: str) -> None:
+    fn, shape = (lambda a: torch.scatter_reduce(a, 0, INDEX, a * 2, "amax"), (4, 3)) if name == "amax" else (torch.linalg.matrix_exp, (3, 3))
+    outcomes = []
+    for run in (dovetail.jit(fn), fn):
+        x = values(*shape).requires_grad_()
+        y = run(x)
+        y.mul_(2)
+        try:
+            y.sum().backward()
+            outcomes.append(x.grad)
+        except RuntimeError as error:
+            outcomes.append("modified by an inplace operation" in str(error))
+    torch.testing.assert_close(*outcomes)
+
+
+def test_an_outer_gradient_flows_through_the_value_beside_an_inner_one() -> None:
+    module = LAYERS["gru"]()
+
+    def fn(a: torch.Tensor) -> torch.Tensor:
+        def loss(t: torch.Tensor) -> tuple:
+            y = module(t)[0]
+            return y.square().sum(), y
+
+        return torch.func.grad(loss, has_aux=True)(a)[1]
+
+    def step(a: torch.Tensor) -> torch.Tensor:
+        loss = module(a)[0].square().sum()
+        loss.backward(retain_graph=True)
+        return loss * 3
+
+    x = values(5, 2, 3)
+    for each in (fn, step):
+        torch.testing.assert_close(trained(dovetail.jit(each), x, module=module), trained(each, x, module=module))
