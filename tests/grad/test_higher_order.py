@@ -25,6 +25,9 @@ PROGRAMS = {
     "a view and a write": (lambda x: (x * 2)[1:].mul_(x[:-1]), (4,)),
     "a result that is the gradient": (lambda x: x + 1, (3,)),
     "indexed": (lambda x: x[torch.tensor([0, 2, 0])] ** 2, (3,)),
+    "opaque": (lambda x: torch.linalg.qr(x.sin()), (3, 3)),
+    "opaque, of two": (lambda x, y: torch.linalg.solve(x, y * 2).exp(), (3, 3), (3, 2)),
+    "opaque, on the way": (lambda x: torch.scatter_reduce(x, 0, torch.tensor([[0, 1], [2, 2]]), (x * x)[:2], "prod").sin(), (3, 2)),
 }
 
 
@@ -81,7 +84,7 @@ def test_a_result_without_a_cotangent_gives_none():
 
 REFUSED = {
     "random": (lambda x: dropout(torch.sin(x), 0.5) * x, "random number"),
-    "opaque": (lambda x: torch.linalg.qr(x.view(2, 2))[1], "no gradient rule"),
+    "a keyword": (lambda x: torch.linalg.solve(x.view(2, 2), B=x.view(2, 2) * 2), "no gradient rule for keyword arguments"),
 }
 
 
@@ -91,6 +94,62 @@ def test_what_has_no_second_derivative_is_refused(program, why):
     (slope,) = torch.autograd.grad(dovetail.jit(program)(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match=why):
         torch.autograd.grad(slope.sum(), x, allow_unused=True)
+
+
+def test_third_derivatives_of_what_autograd_differentiates_are_refused():
+    x = point(3, 3)
+    (slope,) = torch.autograd.grad(dovetail.jit(torch.linalg.matrix_exp)(x).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(slope.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no gradient rule"):
+        torch.autograd.grad(second.sum(), x)
+
+
+RECURRENT = {"lstm": lambda: nn.LSTM(3, 4, 2, bidirectional=True), "gru": lambda: nn.GRU(3, 4), "cell": lambda: nn.GRUCell(3, 4)}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_gradient_penalty_reaches_recurrent_layers(name):
+    module = RECURRENT[name]().double()
+    compiled, x = dovetail.jit(module), point(4, 3) if name == "cell" else point(5, 2, 3)
+
+    def penalties(called):
+        module.zero_grad()
+        x.grad = None
+        result = called(x)
+        result = result[0] if isinstance(result, tuple) else result
+        (slope,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+        ((slope**2).sum() + result.sum()).backward()
+        return [p.grad for p in (*module.parameters(), x)]
+
+    for _ in range(2):
+        torch.testing.assert_close(penalties(compiled), penalties(module))
+
+
+MODULES = {
+    "convolution": (lambda: nn.Conv2d(2, 3, 3), (1, 2, 5, 5)),
+    "recurrent": (lambda: nn.GRU(3, 4, batch_first=True), (2, 5, 3)),
+    "linear": (lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)), (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_gradient_inside_is_differentiated_by_parameters_around_it(name):
+    make, shape = MODULES[name]
+    module, x = make().double(), point(*shape).detach()
+
+    def slopes(x):
+        def loss(x):
+            y = module(x)
+            return (y[0] if isinstance(y, tuple) else y).square().sum()
+
+        return torch.func.grad(loss)(x)
+
+    grads = []
+    for run in (dovetail.jit(slopes), slopes):
+        module.zero_grad()
+        run(x).square().sum().backward()
+        grads.append([p.grad for p in module.parameters()])
+    torch.testing.assert_close(*grads)
 
 
 def test_an_argument_that_is_written_is_refused_at_once():

@@ -64,9 +64,15 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
     with torch.enable_grad():
         function = record(fn, [x.spec.like(requires_grad=True) for x in inputs], arguments, kwargs)
     inner = function.trace
-    joint = _joint(inner, again or is_inside() or any([x.spec.requires_grad for x in inputs]))
+    joint = _joint(inner, again or is_inside() or any(map(requires_grad, (*inputs, *_outside(inner)))))
     replay = _Replay(outer, joint, dict(zip(inner.inputs, inputs, strict=True)), constants_of(inner))
     return function.tree.build(list(replay.results())), lambda cotangents: tree.build(replay.gradients(trees.flatten(cotangents)[0]))
+
+
+def _outside(inner: Trace) -> set[Proxy]:
+    """Return the values that a recorded function reads from around it, as parameters of a module."""
+    own = {*inner.inputs, *[p for line in inner.lines for p in line.writes]}
+    return {p for line in inner.lines for p in line.reads} - own
 
 
 def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: list[Proxy], values: list[Any], cotangents: list[Any]) -> list[Any]:

@@ -35,6 +35,7 @@ from dovetail.langs.torch import softmax as softmax
 from dovetail.langs.torch import special as special
 from dovetail.langs.torch import statistics as statistics
 from dovetail.langs.torch import vector_norm as vector_norm
+from dovetail.langs.torch.binding import opaque_twice as opaque_twice
 from dovetail.langs.torch.binding.batch_first import runs_on_batches as runs_on_batches
 from dovetail.langs.torch.binding.bridge import FROM_TORCH as FROM_TORCH
 from dovetail.langs.torch.binding.bridge import TO_TORCH as TO_TORCH

@@ -443,11 +443,16 @@ def register_kind(kind: str, run: Callable, specs: Callable, vjp: Callable | Non
     the cotangents of its arguments, if it has any.
     """
     _RUN[kind], _META[kind] = run, specs
-    if vjp is None:
-        _WITHOUT_GRADIENT.add(kind)
-    else:
-        _RULES[kind] = vjp
+    _WITHOUT_GRADIENT.add(kind)
+    if vjp is not None:
+        register_vjp(kind, vjp)
     _name(kind)
+
+
+def register_vjp(kind: str, vjp: Callable) -> None:
+    """Register what differentiates a kind of call, `vjp(symbol, g, out, ...)`."""
+    _WITHOUT_GRADIENT.discard(kind)
+    _RULES[kind] = vjp
 
 
 def _name(kind: str) -> None:

@@ -115,7 +115,13 @@ def _again(symbol: OpaqueSymbol, g: tuple, out: tuple, wrt: tuple[int, ...], *ar
     return (None,) * len(wrt), *plain.vjp_rule(g, out, *args, **kwargs)
 
 
+def _vjp_again(symbol: OpaqueSymbol, g: tuple, out: tuple, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+    """Return the vjp of the inner gradient, for an outer one: that of the gradient without a graph."""
+    *first, of_args = opaque_symbol(symbol.func, "opaque_vjp").vjp_rule(g, out, wrt, gs, args[1:], **kwargs)
+    return *first, (None, *of_args)
+
+
 register_kind("opaque_graph", _with_graph, _specs, _again)
-register_kind("opaque_graph_vjp", partial(_vjp, vjp_by_autograd), _vjp_specs)
+register_kind("opaque_graph_vjp", partial(_vjp, vjp_by_autograd), _vjp_specs, _vjp_again)
 register_kind("opaque_random_graph", _random_with_graph, _specs, _again)
 register_kind("opaque_random_graph_vjp", partial(_vjp, vjp_of_same_numbers), _vjp_specs)
