@@ -196,6 +196,25 @@ def test_gradients_of_batched_cotangents(name):
     torch.testing.assert_close(*hessians)
 
 
+PIECES = {
+    "a slice": lambda x: x[1:] * x[:-1],
+    "steps": lambda x: x[:, ::2] * x[:, 1::2],
+    "a row and a write": lambda x: torch.cat([x[:1], (x * 2)[1:].mul_(x[:-1])]),
+    "padding": lambda x: torch.nn.functional.pad(x, (1, 2, -1, 1)) ** 2,
+    "a diagonal": lambda x: x.diagonal(1) ** 2,
+    "indices": lambda x: x.index_put((torch.tensor([0, 2]),), x[1:3] * x[1:3]),
+    "opaque": lambda x: torch.linalg.qr(x.sin())[1],
+    "opaque, with indices": lambda x: torch.scatter_reduce(x, 0, torch.tensor([[0, 2, 1], [2, 2, 0]]), (x * x)[:2], "amax"),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_batched_cotangents_of_pieces(name):
+    x = point(4, 3).detach()
+    jacobians = [functional.jacobian(f, x, vectorize=True) for f in (dovetail.jit(PIECES[name]), PIECES[name])]
+    torch.testing.assert_close(*jacobians)
+
+
 def test_a_draw_that_is_not_kept_is_refused_for_batched_cotangents():
     x = point(3)
     y = dovetail.jit(lambda x: dropout(x, 0.5) * x)(x)

@@ -18,6 +18,7 @@ from dovetail import prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import NotTracing
+from dovetail.extend.advanced import torch_internals
 from dovetail.langs.torch import TO_TORCH
 from dovetail.prims import Symbol
 from dovetail.prims.arithmetic_table import ARITHMETIC
@@ -148,12 +149,25 @@ def strided_slice(x: Tensor, *, starts: tuple, stops: tuple, steps: tuple) -> Te
 
 
 def put_slice(x: Tensor, value: Tensor, *, starts: tuple, stops: tuple, steps: tuple) -> Tensor:
+    if not torch_internals.has_storage(value):
+        return _put_without_writing(x, value, tuple(zip(starts, stops, steps, strict=True)))
     out = x.clone()
     out[tuple(map(slice, starts, stops, steps))] = value
     return out
 
 
+def _put_without_writing(x: Tensor, value: Tensor, windows: tuple, dim: int = 0) -> Tensor:
+    """Put a tensor of a transform, as of vmap, which may not be written into another tensor, in the place of a slice."""
+    if dim == len(windows):
+        return value
+    start, stop, step = windows[dim]
+    inner = x[(slice(None),) * dim + (slice(start, stop, step),)]
+    return torch.slice_scatter(x, _put_without_writing(inner, value, windows, dim + 1), dim, start, stop, step)
+
+
 def put_diagonal(x: Tensor, value: Tensor, *, offset: int, dim1: int, dim2: int) -> Tensor:
+    if not torch_internals.has_storage(value):
+        return torch.diagonal_scatter(x, value, offset, dim1, dim2)
     out = x.clone()
     out.diagonal(offset, dim1, dim2).copy_(value)
     return out
@@ -168,6 +182,8 @@ def fold_add(x: Tensor, *, shape: tuple, dim: int, size: int, step: int) -> Tens
 
 
 def pad(x: Tensor, *, value: float, low: tuple, high: tuple, interior: tuple) -> Tensor:
+    if not torch_internals.has_storage(x):
+        return _pad_without_writing(x, value, low, high, interior)
     shape = [n + max(n - 1, 0) * k + a + b for n, a, b, k in zip(x.shape, low, high, interior, strict=True)]
     out = in_format(torch.full(shape, value, dtype=x.dtype, device=x.device), x)
     here, there = [], []
@@ -180,6 +196,17 @@ def pad(x: Tensor, *, value: float, low: tuple, high: tuple, interior: tuple) ->
         here.append(slice(a + first * step, max(a + (last - 1) * step + 1, 0), step) if last > first else slice(0))
     out[tuple(here)] = x[tuple(there)]
     return out
+
+
+def _pad_without_writing(x: Tensor, value: float, low: tuple, high: tuple, interior: tuple) -> Tensor:
+    """Pad a tensor of a transform, as of vmap, which may not be written into another tensor: one value is appended in each dimension, and taken."""
+    for dim, (n, a, b, k) in enumerate(zip(x.shape, low, high, interior, strict=True)):
+        if a or b or k:
+            places = {a + i * (k + 1): i for i in range(n)}
+            index = [places.get(at, n) for at in range(n + max(n - 1, 0) * k + a + b)]
+            one_more = torch.constant_pad_nd(x, [0, 0] * (x.dim() - 1 - dim) + [0, 1], value)
+            x = torch.index_select(one_more, dim, torch.tensor(index, dtype=torch.int64, device=x.device))
+    return x
 
 
 def take(x: Tensor, index: Tensor, *, dim: int) -> Tensor:

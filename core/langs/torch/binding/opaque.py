@@ -30,7 +30,7 @@ from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
-from dovetail.torch_internals import OpOverload, OpOverloadPacket, storage_key
+from dovetail.torch_internals import OpOverload, OpOverloadPacket, has_storage, storage_key
 from dovetail.trace import Trace, leaves, printing, proxies, tree_map
 
 
@@ -271,12 +271,14 @@ def _plain(x: Any) -> Any:
 
 def _in_own_storage(result: Any, inputs: Any) -> Any:
     """`result` with each tensor in storage of its own, and not conjugated only when read."""
-    storages = {storage_key(x) for x in tensors_in(inputs, torch.Tensor)}
+    storages = {storage_key(x) for x in tensors_in(inputs, torch.Tensor) if has_storage(x)}
 
     def own(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
         x = x.resolve_conj().resolve_neg()
+        if not has_storage(x):  # under a transform
+            return x.clone()
         x = x.clone() if storage_key(x) in storages else x
         storages.add(storage_key(x))
         return x
