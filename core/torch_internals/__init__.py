@@ -19,6 +19,7 @@ from dovetail.torch_internals.around import hooks_disabled as hooks_disabled
 from dovetail.torch_internals.around import is_profiling as is_profiling
 from dovetail.torch_internals.around import mode_keys as mode_keys
 from dovetail.torch_internals.around import saved_hooks as saved_hooks
+from dovetail.torch_internals.around import transform_level as transform_level
 from dovetail.torch_internals.autograd import apply_function as apply_function
 from dovetail.torch_internals.autograd import backward_of as backward_of
 from dovetail.torch_internals.autograd import detour_apply as detour_apply

@@ -78,7 +78,8 @@ def _nothing() -> None:
 
 is_profiling = PROFILER_ENABLED.value or _no  # whether a profiler of torch's records what this thread does
 _functions, _dispatches = FUNCTION_MODES.value or _no, DISPATCH_MODES.value or _no
-_level, _tracing = FUNCTORCH_LEVEL.value or _nothing, TRACING_STATE.value or _nothing
+transform_level: Any = FUNCTORCH_LEVEL.value or _nothing  # of the innermost transform of torch.func, None outside of all
+_tracing = TRACING_STATE.value or _nothing
 saved_hooks: Any = SAVED_HOOKS.value or (lambda ignores_tracing: None)  # the hooks on saved tensors that were set last
 hooks_disabled = HOOKS_DISABLED.value or _nothing  # why hooks on saved tensors are disabled, None where they are not
 _disable = resolve("torch._C._autograd._saved_tensors_hooks_disable")
@@ -92,7 +93,7 @@ def active_mode() -> str | None:
 
     The mode of torch.set_default_device is none: programs are guarded by the default device.
     """
-    if not (_functions() or _dispatches() or FORWARD_AD.get(LEVEL, NO_LEVEL) != NO_LEVEL) and _level() is None and _tracing() is None:
+    if not (_functions() or _dispatches() or FORWARD_AD.get(LEVEL, NO_LEVEL) != NO_LEVEL) and transform_level() is None and _tracing() is None:
         return None
     return _name_mode()
 
@@ -100,7 +101,7 @@ def active_mode() -> str | None:
 def _name_mode() -> str | None:
     if _dispatches():
         return "a TorchDispatchMode"
-    if _level() is not None:
+    if transform_level() is not None:
         return "a transform of torch.func"
     if _tracing() is not None:
         return "torch.jit.trace"

@@ -15,7 +15,7 @@ by torch's name: `opaque_copy.torch.Tensor.swapaxes(t0, 0, 1)`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -30,7 +30,7 @@ from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
-from dovetail.torch_internals import OpOverload, OpOverloadPacket, has_storage, storage_key
+from dovetail.torch_internals import OpOverload, OpOverloadPacket, has_storage, storage_key, transform_level
 from dovetail.trace import Trace, leaves, printing, proxies, tree_map
 
 
@@ -311,11 +311,26 @@ def _on_copies(func: Callable, written: tuple[int, ...], args: tuple, **kwargs: 
 
 
 def vjp_by_autograd(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
-    """Return the call once more under autograd, and its cotangents."""
+    """Run the call once more under autograd, and return the cotangents of the tensors numbered `wrt`."""
+    if transform_level() is not None:  # where no tensor may start to require a gradient
+        return vjp_by_transform(func, wrt, gs, args, kwargs)
     with torch.enable_grad():
         args, kwargs, inputs = watched(wrt, args, kwargs)
         results = list(leaves(func(*args, **kwargs)))
     return cotangents(results, inputs, gs)
+
+
+def vjp_by_transform(func: Callable, wrt: Sequence[int], gs: Sequence[Any], args: tuple, kwargs: dict[str, Any]) -> tuple:
+    """Do the same by torch.func.vjp."""
+    tensors = tensors_in((args, kwargs), torch.Tensor)
+
+    def call(*moving: torch.Tensor) -> tuple:
+        new, numbers = dict(zip(wrt, moving, strict=True)), iter(range(len(tensors)))
+        placed, named = tree_map(lambda x: new.get(next(numbers), x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+        results = leaves(func(*placed, **named))
+        return tuple([y for y, g in zip(results, gs, strict=True) if g is not None])
+
+    return torch.func.vjp(call, *[tensors[i] for i in wrt])[1](tuple([g for g in gs if g is not None]))
 
 
 def watched(wrt: tuple[int, ...], args: tuple, kwargs: dict) -> tuple[tuple, dict, list[torch.Tensor]]:

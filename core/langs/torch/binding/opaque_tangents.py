@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dovetail.langs.torch.binding.names import NAMED
-from dovetail.langs.torch.binding.opaque import OpaqueSymbol, opaque_symbol, register_kind
+from dovetail.langs.torch.binding.opaque import OpaqueSymbol, opaque_symbol, register_kind, vjp_by_transform
 from dovetail.trace import leaves, tree_map
 
 _CALLS = ("opaque", "opaque_resolved", "opaque_copy")
@@ -42,7 +42,7 @@ def _jvp(func: Callable, kind: str, at: Sequence[int], tangents: Sequence[torch.
     def call(*moving: torch.Tensor) -> tuple:
         new, numbers = dict(zip(at, moving, strict=True)), iter(range(len(tensors)))
         placed = tree_map(lambda x: new.get(next(numbers), x) if isinstance(x, torch.Tensor) else x, args)
-        return _results(func, placed, kwargs) if kind == "opaque" else _cotangents(func, *placed, kwargs)
+        return _results(func, placed, kwargs) if kind == "opaque" else vjp_by_transform(func, *placed, kwargs)
 
     pushed = torch.func.jvp(call, tuple([tensors[i] for i in at]), tuple(tangents))[1]
     return tuple([t.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format) for t in pushed])
@@ -51,19 +51,6 @@ def _jvp(func: Callable, kind: str, at: Sequence[int], tangents: Sequence[torch.
 def _results(func: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple:
     """Return the floating and complex results of a call."""
     return tuple([y for y in leaves(func(*args, **kwargs)) if isinstance(y, torch.Tensor) and (y.is_floating_point() or y.is_complex())])
-
-
-def _cotangents(func: Callable, wrt: Sequence[int], gs: Sequence[Any], args: tuple, kwargs: dict[str, Any]) -> tuple:
-    """Return the cotangents of the tensors numbered `wrt` of a call."""
-    tensors = [x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-
-    def call(*moving: torch.Tensor) -> tuple:
-        new, numbers = dict(zip(wrt, moving, strict=True)), iter(range(len(tensors)))
-        placed, named = tree_map(lambda x: new.get(next(numbers), x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
-        results = leaves(func(*placed, **named))
-        return tuple([y for y, g in zip(results, gs, strict=True) if g is not None])
-
-    return torch.func.vjp(call, *[tensors[i] for i in wrt])[1](tuple([g for g in gs if g is not None]))
 
 
 def _specs(symbol: OpaqueSymbol, kind: str, at: Sequence[int], tangents: Sequence[Any], args: tuple, **kwargs: Any) -> tuple:
