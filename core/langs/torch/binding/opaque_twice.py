@@ -27,8 +27,10 @@ def _vjp_of_vjp(func: Callable, wrt: tuple[int, ...], ggs: tuple, first: tuple, 
         results = list(leaves(func(*args, **kwargs)))
         pairs = [(y, g) for y, g in zip(results, gs, strict=True) if g is not None and y.requires_grad]
         ys, gs = zip(*pairs, strict=True) if pairs else ((), ())
-        found = torch.autograd.grad(ys, moving, gs, create_graph=True, materialize_grads=True) if pairs else [torch.zeros_like(x) for x in moving]
-    return cotangents(list(found), inputs, ggs)
+        first_gradients = (
+            torch.autograd.grad(ys, moving, gs, create_graph=True, materialize_grads=True) if pairs else [torch.zeros_like(x) for x in moving]
+        )
+    return cotangents(list(first_gradients), inputs, ggs)
 
 
 def _specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], ggs: tuple, first: tuple, **kwargs: Any) -> tuple:
@@ -45,9 +47,9 @@ def _rule(symbol: OpaqueSymbol, g: tuple, out: tuple, wrt: tuple[int, ...], gs: 
     of_second = tuple([i for i in inexact if tensors[i].spec.requires_grad] or inexact)
     if not of_second or not proxies(g):
         return tree_map(lambda _: None, first)
-    found = dict(zip(of_second, opaque_symbol(symbol.func, "opaque_vjp_vjp")(of_second, tuple(g), first, **kwargs), strict=True))
+    second_gradients = dict(zip(of_second, opaque_symbol(symbol.func, "opaque_vjp_vjp")(of_second, tuple(g), first, **kwargs), strict=True))
     numbers = iter(range(len(tensors)))
-    return tree_map(lambda x: found.get(next(numbers)) if hasattr(x, "spec") else None, first)
+    return tree_map(lambda x: second_gradients.get(next(numbers)) if hasattr(x, "spec") else None, first)
 
 
 register_kind("opaque_vjp_vjp", _vjp_of_vjp, _specs)
