@@ -199,7 +199,7 @@ def pad(x: Tensor, *, value: float, low: tuple, high: tuple, interior: tuple) ->
 
 
 def _pad_without_writing(x: Tensor, value: float, low: tuple, high: tuple, interior: tuple) -> Tensor:
-    """Pad a tensor of a transform, as of vmap, which may not be written into another tensor: one value is appended in each dimension, and taken."""
+    """Pad a tensor of a transform, as vmap, which may not be written into another: each dimension gets one more value, which an index selects."""
     for dim, (n, a, b, k) in enumerate(zip(x.shape, low, high, interior, strict=True)):
         if a or b or k:
             places = {a + i * (k + 1): i for i in range(n)}

@@ -349,13 +349,13 @@ def watched(wrt: tuple[int, ...], args: tuple, kwargs: dict) -> tuple[tuple, dic
     return args, kwargs, inputs
 
 
-def cotangents(results: list[Any], inputs: list[torch.Tensor], gs: tuple, *, retain_graph: bool = False) -> tuple:
-    """Return the cotangents of inputs from those of results, by autograd's graph."""
+def cotangents(results: list[Any], inputs: list[torch.Tensor], gs: tuple, **options: bool) -> tuple:
+    """Return the cotangents of inputs from those of results, by autograd's graph; `options` are those of torch.autograd.grad."""
     pairs = [(y, g) for y, g in zip(results, gs, strict=True) if g is not None and y.requires_grad]
     if not pairs:
         return tuple(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
     ys, gs = zip(*pairs, strict=True)
-    grads = torch.autograd.grad(ys, inputs, gs, retain_graph=retain_graph, materialize_grads=True)
+    grads = torch.autograd.grad(ys, inputs, gs, materialize_grads=True, **options)
     return _in_own_storage(tuple(g.contiguous() for g in grads), gs)
 
 

@@ -25,11 +25,7 @@ def _vjp_of_vjp(func: Callable, wrt: tuple[int, ...], ggs: tuple, first: tuple, 
         tensors = tensors_in((args, kwargs), torch.Tensor)
         moving = [tensors[i] if tensors[i].requires_grad else tensors[i].requires_grad_() for i in of_first]
         results = list(leaves(func(*args, **kwargs)))
-        pairs = [(y, g) for y, g in zip(results, gs, strict=True) if g is not None and y.requires_grad]
-        ys, gs = zip(*pairs, strict=True) if pairs else ((), ())
-        first_gradients = (
-            torch.autograd.grad(ys, moving, gs, create_graph=True, materialize_grads=True) if pairs else [torch.zeros_like(x) for x in moving]
-        )
+        first_gradients = cotangents(results, moving, gs, create_graph=True)
     return cotangents(list(first_gradients), inputs, ggs)
 
 
