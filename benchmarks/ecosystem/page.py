@@ -26,8 +26,8 @@ anew, so only its first call is timed. Models are the smallest of their family, 
 Times are those of the processor, with one thread. A first call is that of a new user: in a process of its own that has run nothing before,
 without kernels on disk; what it computes is a part of it. The first, second, third and fifth call of a program run beside the reference, as
 do ever fewer later ones, and the fourth generates code for calls that do not; a *settled* call is the quickest one from the
-sixth on, of seven calls, or of sixteen where they take less than 0.05 s, since programs that depend on values settle later. Where that was
-not timed in all cases, the table says in how many."""
+sixth on, of nine calls, or of sixteen where they take less than 0.05 s, since programs that depend on values settle later. Eager mode's calls
+take turns with them, and count by the quickest one as well. Where that was not timed in all cases, the table says in how many."""
 SLOW = 5.0  # seconds of a first call that is listed
 HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
 variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
