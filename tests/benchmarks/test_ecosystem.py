@@ -161,13 +161,22 @@ def test_a_model_that_asks_whether_it_is_compiled_is_compared_with_what_it_compu
         judge(doubled, monkeypatch)
 
 
-@pytest.mark.parametrize(("settles", "batches", "times"), [(True, (), 16), (False, (), 4), (True, (1, 2, 3), 3)])
-def test_calls_settle_where_they_are_timed_and_alike(settles, batches, times):
-    case = dataclasses.replace(CASE, batches=batches)
-    if batches:
-        case = dataclasses.replace(case, build=lambda: (Kink(0.5), lambda size: ((torch.ones(size, 3),), {}), None))
-    run = trial.run(case, "train", trial.eager, settles=settles)
-    assert (len(run.times), len(run.values)) == (times, min(times, 4))
+def test_settled_calls_take_turns_with_those_of_eager_mode():
+    actual, expected = (trial.run(CASE, "train", trial.eager) for _ in range(2))
+    assert len(actual.times) == len(expected.times) == 4
+    trial.settle(actual, expected)
+    assert (len(actual.times), len(expected.times)) == (16, 15)
+    assert len(actual.values) == 4
+
+
+@pytest.mark.parametrize("batches", [(), (1, 2, 3)])
+def test_no_call_is_settled_where_each_batch_has_another_size(batches, monkeypatch):
+    by_size = dataclasses.replace(CASE, batches=batches, build=lambda: (Kink(0.5), lambda size: ((torch.ones(size, 3),), {}), None))
+    monkeypatch.setattr(trial, "load", lambda family: {("torch", "kink"): by_size if batches else CASE})
+    monkeypatch.setattr(trial.logging, "disable", lambda level: None)  # of the whole process
+    outcome = trial.attempt("family", "torch", "kink", "train")
+    assert outcome.verdict == "right"
+    assert (outcome.settled is None) is bool(batches)
 
 
 def row(name, verdict, at_first, **more):
