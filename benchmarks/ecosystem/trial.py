@@ -43,8 +43,8 @@ class Outcome:
 
     `verdict` is "right", "eager" (right, but some of it ran without being compiled), "wrong", "refused" (an error with the way out),
     "crashed" (any other error), "stopped" (out of time, or the process died), or "unusable" where eager itself fails.  Times are
-    seconds of processor time: `first` is the first call, `settled` one after those that are trials or generate code, and `eager` one in
-    eager mode; a loop of training has but the first, and where each batch has another size no call is settled.
+    seconds of processor time: `first` is the first call, `settled` one after those that are trials or generate code, and `eager` the same one
+    in eager mode; a loop of training has but the first, and where each batch has another size no call is settled.
     """
 
     library: str
@@ -89,7 +89,7 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
         except Exception as error:
             return Outcome(library, name, mode, "crashed", f"{type(error).__name__}: {sentence(error)}")
     aside = next((str(each.message) for each in caught if "eager" in str(each.message)), "")
-    times = {"first": actual.times[0]} if mode == "fit" else {"first": actual.times[0], "eager": min(expected.times[1:])}
+    times = {"first": actual.times[0]} if mode == "fit" else {"first": actual.times[0], "eager": min(expected.times[len(expected.values) - 1 :])}
     if len(actual.times) > SETTLING:
         times["settled"] = min(actual.times[SETTLING:])
     return Outcome(library, name, mode, "eager" if aside else "right", sentence(aside.partition("\n")[0] or jump), **times)
