@@ -116,7 +116,7 @@ class Batching:
         results = [spread(self.value(p), self.size) for p in line.writes]
         values = [spread(self.value(p), self.size) for p in read]
         differentiable = [x for p, x in zip(line.writes, results, strict=True) if p in set(own)]
-        anew = iter(WITH_BACKWARD(*differentiable, *values, *results, results=len(own), backward=self.backward(backward)))
+        anew = iter(WITH_BACKWARD(*differentiable, *values, *results, results=len(own), backward=self.backward(backward), shared=()))
         by_result = {p: next(anew) if p in set(own) else x for p, x in zip(line.writes, results, strict=True)}
         return [by_result.get(p) if isinstance(p, Proxy) else None for p in leaves(line.out)]
 

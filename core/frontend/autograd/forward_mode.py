@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +17,20 @@ from dovetail.langs.torch import tangents_of_opaque
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import ones_like, zeros_like
 from dovetail.prims.tangents import RULES
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, grad, leaves, substitute, tree_map, user_line
+from dovetail.trace import (
+    BoundSymbol,
+    JointTrace,
+    Proxy,
+    TensorProxy,
+    Trace,
+    constants_of,
+    grad,
+    leaves,
+    requires_grad,
+    substitute,
+    tree_map,
+    user_line,
+)
 from dovetail.trace.ir import draws
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import RULES as GRAD_RULES
@@ -40,6 +54,7 @@ def recorded_linearization(fn: Callable, args: tuple, argnums: tuple[int, ...]) 
         return tuple([nests.get(n, x) for n, x in enumerate(args)])
 
     function = record(fn, [x.spec.like(requires_grad=x.spec.dtype.inexact) for x in inputs], arguments, {})
+    constant = constants_of(function.trace)
     program, writes = pure(function.trace)
     if writes:
         raise Unsupported(
@@ -48,13 +63,14 @@ def recorded_linearization(fn: Callable, args: tuple, argnums: tuple[int, ...]) 
         )
     env = dict(zip(program.inputs, inputs, strict=True))
     lines = list(_with_rules(program.lines, {p for p in program.inputs if p.spec.dtype.inexact}))
+    untracked = {p for line in lines for p in line.writes if not requires_grad(p)}
     for line in lines:
         here = substitute(line, env)
-        flag(here, outer.environment.grad_enabled(), set())
+        flag(here, outer.environment.grad_enabled(), constant)
         outer.lines.append(here)
 
     def push(tangents: Sequence[Any]) -> list[Any]:
-        forward = ForwardMode(env, dict(zip(program.inputs, tangents, strict=True)))
+        forward = ForwardMode(env, dict(zip(program.inputs, tangents, strict=True)), untracked)
         forward.run(lines)
         return [forward.tangents.get(x) if isinstance(x, Proxy) else None for x in program.outputs]
 
@@ -111,10 +127,11 @@ class ForwardMode:
     Attributes:
         env: what stands for the inputs of the program in the one that is being recorded; other values stand for themselves.
         tangents: the tangent of each value that has one.
+        untracked: values that were computed with grad mode off; so are their tangents.
     """
 
-    def __init__(self, env: dict[Proxy, Any], tangents: dict[Proxy, Any]):
-        self.env, self.tangents = env, {p: t for p, t in tangents.items() if p.spec.dtype.inexact}
+    def __init__(self, env: dict[Proxy, Any], tangents: dict[Proxy, Any], untracked: set[Proxy]):
+        self.env, self.tangents, self.untracked = env, {p: t for p, t in tangents.items() if p.spec.dtype.inexact}, untracked
 
     def run(self, lines: Iterable[BoundSymbol]) -> None:
         """Record the tangents of the results of `lines`, whose values are recorded already."""
@@ -123,7 +140,9 @@ class ForwardMode:
             for line in lines:
                 if not _flows(line, self.tangents):
                     continue
-                for p, tangent in zip(leaves(line.out), leaves(self.of_results(line, trace)), strict=True):
+                with torch.no_grad() if self.untracked.issuperset(line.writes) else nullcontext():
+                    tangents = self.of_results(line, trace)
+                for p, tangent in zip(leaves(line.out), leaves(tangents), strict=True):
                     if tangent is not None and isinstance(p, TensorProxy):
                         self.tangents[p] = tangent
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -66,10 +66,21 @@ def record(fn: Callable, specs: Sequence[TensorSpec], arguments: Callable[[list[
 def pure(inner: Trace) -> tuple[Trace, list[BoundSymbol]]:
     """Return a recorded program without writes, and the lines that write what its inputs hold afterwards into them."""
     refuse_outside_writes(inner)
+    recorded = set(_written(inner.lines))
     program, epilogue = functionalize(inner)
     program.lines = program.lines + [line for line in epilogue.lines if not line.mutates]
     program.outputs = epilogue.outputs
+    for line in program.lines:
+        if recorded.isdisjoint(line.writes):  # made by functionalize, which leaves out whether a gradient flows
+            flag(line, True, set())
     return program, [line for line in epilogue.lines if line.mutates]
+
+
+def _written(lines: Iterable[BoundSymbol]) -> Iterator[Proxy]:
+    """Yield the results of lines and of the lines in their bodies."""
+    for line in lines:
+        yield from line.writes
+        yield from _written(line.body)
 
 
 def refuse_outside_writes(inner: Trace) -> None:

@@ -3,6 +3,9 @@
     opaque_jvp(kind, at, tangents, args, **kwargs)    the tangents of the floating and complex results, for those of the tensors numbered `at`
 
 `kind` is what is differentiated: "opaque", a call with `args` and `kwargs`, or "opaque_vjp", whose `args` are its (wrt, gs, args).
+
+The tangents of a call are differentiated again by its cotangents: where J is its Jacobian, the gradients of <g, J t> by t and by `args` are
+J'g, and the gradient of <J'g, t> by `args`.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import NoGradRule
 from dovetail.langs.torch.binding.names import NAMED
 from dovetail.langs.torch.binding.opaque import OpaqueSymbol, opaque_symbol, register_kind, vjp_by_transform
 from dovetail.trace import leaves, tree_map
@@ -59,4 +63,21 @@ def _specs(symbol: OpaqueSymbol, kind: str, at: Sequence[int], tangents: Sequenc
     return tuple([spec.fresh() for spec in leaves(specs) if spec is not None and spec.dtype.inexact])
 
 
-register_kind("opaque_jvp", _jvp, _specs)
+def _rule(symbol: OpaqueSymbol, g: tuple, out: tuple, kind: str, at: Sequence[int], tangents: Sequence[Any], args: tuple, **kwargs: Any) -> tuple:
+    """Return the vjp of opaque_jvp: the cotangents of its tangents and args."""
+    if kind != "opaque":
+        raise NoGradRule(f"{symbol.path} of a gradient has no gradient rule: that is a third derivative")
+    specs = opaque_symbol(symbol.func).meta(*tree_map(_spec, args), **tree_map(_spec, kwargs))
+    following = iter(g)
+    gs = tuple([next(following) if spec is not None and spec.dtype.inexact else None for spec in leaves(specs)])
+    pullback = opaque_symbol(symbol.func, "opaque_vjp")
+    of_tangents = pullback(at, gs, args, **kwargs)
+    *_, of_args = pullback.vjp_rule(tuple(tangents), of_tangents, at, gs, args, **kwargs)
+    return None, (None,) * len(at), of_tangents, of_args
+
+
+def _spec(x: Any) -> Any:
+    return getattr(x, "spec", x)
+
+
+register_kind("opaque_jvp", _jvp, _specs, _rule)
