@@ -104,6 +104,9 @@ class Environment:
     def grad_enabled(self) -> bool:
         return False
 
+    def check_write(self, p: Proxy, trace: Trace) -> None:
+        """Raise where `trace` must not write into `p` with grad mode on."""
+
     def give_history(self, p: Proxy, trace: Trace) -> None:
         """Let `p`, into which `trace` has written a value that requires grad, require grad from here on, and all that shares its storage."""
 
@@ -261,7 +264,10 @@ class Trace:
 
     def _behind_autograd(self, args: tuple) -> tuple:
         """The arguments of a user's write; with grad mode off it goes through a detached view, so that x keeps the history it has."""
-        if type(self.environment) is Environment or self.environment.grad_enabled() or not isinstance(args[0], TensorProxy):
+        if type(self.environment) is Environment or not isinstance(args[0], TensorProxy):
+            return args
+        if self.environment.grad_enabled():
+            self.environment.check_write(args[0], self)
             return args
         return (prims.detach(args[0]), *args[1:])
 

@@ -214,3 +214,51 @@ def test_a_buffer_that_was_read_requires_grad_from_then_on():
 def test_an_argument_that_was_written_to_or_viewed_does_not_become_a_leaf(fn):
     with pytest.raises(dovetail.errors.Unsupported, match="has written to before, holds a view of"):
         dovetail.jit(fn)(X.clone())
+
+
+def made(x):
+    return torch.ones(4, requires_grad=True).mul_(x)
+
+
+def made_parameter(x):
+    return nn.Parameter(x.clone()).add_(1)
+
+
+def written_at_an_index(x):
+    leaf = torch.zeros(4, requires_grad=True)
+    leaf[0] = x[0]
+    return leaf
+
+
+def written_through_a_view(x):
+    x.clone().requires_grad_().view(2, 2).add_(1)
+
+
+def several_at_once(x):
+    torch._foreach_add_([torch.zeros(4, requires_grad=True)], 1.0)
+
+
+def result_of_another(x):
+    leaf = torch.zeros(4, requires_grad=True)
+    torch.add(leaf, 1, out=leaf)
+
+
+@pytest.mark.parametrize("fn", [made, made_parameter, written_at_an_index, written_through_a_view, several_at_once, result_of_another])
+def test_a_write_into_a_leaf_that_requires_grad_raises(fn):
+    for function in (fn, dovetail.jit(fn)):
+        with pytest.raises(RuntimeError, match=r"a leaf Variable that requires grad is being used in an in-place operation|out=.*automatic"):
+            function(X)
+
+
+def stepped(x):
+    leaf = x.clone().requires_grad_()
+    (leaf**2).sum().backward()
+    with torch.no_grad():
+        leaf.view(2, 2)[0].sub_(leaf.grad[:2])
+    leaf.data.mul_(2)
+    leaf.detach().add_(1)
+    return leaf.detach()
+
+
+def test_a_leaf_is_written_with_grad_mode_off():
+    torch.testing.assert_close(dovetail.jit(stepped)(X), stepped(X))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,7 @@ from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.langs.torch import LANGUAGE
 from dovetail.torch_internals import unreached_leaf
-from dovetail.trace import Proxy, TensorProxy, Trace, prims_of, requires_grad, substitute, user_line
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, requires_grad, substitute, user_line
 from dovetail.trace.aliases import root_of, storage_roots, tracked_views, view_bases
 
 if TYPE_CHECKING:
@@ -27,6 +27,13 @@ def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad:
     require(inexact or not needs_grad, "Only Tensors of floating point and complex dtype can require gradients", error=RuntimeError)
     autograd.parameters[parameter] = None
     return autograd.require_gradient(parameter) if needs_grad else parameter
+
+
+def check_no_leaf(p: Proxy, leaves: Collection[Proxy], programs: Iterable[Sequence[BoundSymbol]]) -> None:
+    """Raise where `p`, which is to be written, is one of `leaves`, or a view of it by a line of `programs`."""
+    root = root_of(p, tracked_views([line for lines in programs for line in lines]))
+    which = "a leaf" if root is p else "a view of a leaf"
+    require(root not in leaves, "{} Variable that requires grad is being used in an in-place operation.", which, error=RuntimeError)
 
 
 def detach_earlier_reads(recorder: Any, p: Proxy) -> bool:

@@ -15,6 +15,7 @@ from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.frontend.aten import torch_call
 from dovetail.frontend.autocast import cast, cast_results
+from dovetail.frontend.autograd.created_leaves import check_no_leaf
 from dovetail.frontend.environment import RecordingMode, TorchEnvironment, constant_copy, lift_leaf
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.prologue import checks
@@ -140,6 +141,10 @@ class TrackedEnvironment(TorchEnvironment):
         if self.session is None or self.parsing:
             return super().value(proxy, question, others)
         return self.session.answer(proxy, question, others)
+
+    def check_write(self, p: Proxy, trace: Trace) -> None:
+        if leaves := self.tracker.recorder.autograd.leaves:
+            check_no_leaf(p, leaves, (*trace.enclosing, trace.lines))
 
     @property
     def restarts(self) -> bool:
