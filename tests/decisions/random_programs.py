@@ -1,8 +1,9 @@
 """Random programs with branches, loops, writes, views, lists, masks and random numbers, and how they compare with eager mode.
 
-Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT [grad] [sizes] [shapes] [backward] [contexts]`;
-with `sizes`, lengths depend on values, with `shapes` those of the arguments differ from call to call, with `backward` programs differentiate,
-with `contexts` they change settings of torch for a while.
+Run it for longer than the tests do: `python tests/decisions/random_programs.py SEED COUNT` and any of `grad`, `sizes`, `shapes`, `backward`,
+`contexts` and `transforms`. With `sizes`, lengths depend on values, with `shapes` those of the arguments differ from call to call, with
+`backward` programs differentiate, with `contexts` they change settings of torch for a while, with `transforms` they transform functions by
+torch.func.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class Entered:
 class Writer:
     """Writes one program."""
 
-    def __init__(self, seed: int, sizes: bool, backward: bool = False, contexts: bool = False):
+    def __init__(self, seed: int, sizes: bool, backward: bool = False, contexts: bool = False, transforms: bool = False):
         self.random, self.lines = random.Random(seed), ["def f(x, y, box):", "    a, b, c, items, k, n, words = x, y * 1, x + 0, [], 0, 0, ''"]
-        self.sizes, self.backward, self.contexts = sizes, backward, contexts
+        self.sizes, self.backward, self.contexts, self.transforms = sizes, backward, contexts, transforms
         self.loops: list[int] = []  # how deep in the program the loops stand that are open
         if backward:
             self.lines.append("    b = y * box.w")
@@ -89,6 +90,9 @@ class Writer:
             return
         if self.backward and r.random() < 0.35:
             self.lines += [indent + line for line in self.differentiated(v, w)]
+            return
+        if self.transforms and r.random() < 0.4:
+            self.lines += [indent + line for line in self.transformed(v, w)]
             return
         if self.contexts and r.random() < 0.3:
             kind = r.random()
@@ -209,10 +213,41 @@ class Writer:
             )
         )
 
+    def transformed(self, v: str, w: str) -> list[str]:
+        """Return statements that define a function, which reads values around it, and transform it."""
+        r, name = self.random, f"inner{len(self.lines)}"
+        steps = (
+            [f"u = u * {w}"],
+            [f"u = u + {w} * box.t"],
+            [f"u[0] = {w}.sum()"],
+            ["u[1:].mul_(2)", "u = u.view(-1, 2).t().reshape(-1)"],
+            [f"u.add_({w})"],
+            ["with torch.no_grad():", f"    scale = ({w} * u).sum().tanh()", f"u = u * scale + {w}"],
+            [f"u = torch.where(u > 0, u, {w}.sin())"],
+            ["u = u.softmax(-1)"],
+            [f"u = u * {w}.logsumexp(0) + u.amax()"],
+            ["u = torch.stack([u, u * 2]).sum(0)"],
+            [f"u = u.detach() * {w}"],
+        )
+        body = [line for step in r.choices(steps, k=r.randint(1, 3)) for line in step]
+        pair = f"torch.stack([{v}, {w}])"
+        result = r.choice(
+            (
+                f"torch.func.vmap({name})({pair}).sum(0)",
+                f"torch.func.grad(lambda u: {name}(u).sin().sum())({v})",
+                f"torch.func.vmap(torch.func.grad(lambda u: {name}(u).sum()))({pair}).sum(0)",
+                f"torch.func.jvp({name}, ({v},), ({w},))[1]",
+                f"torch.func.vjp({name}, {v})[1]({w})[0]",
+                f"torch.func.jacrev({name})({v}).sum(0)",
+                f"torch.func.jacfwd({name})({v}).sum(0)",
+            )
+        )
+        return [f"def {name}(u):", "    u = u * 1", *["    " + line for line in body], "    return u", f"{v} = {result} * 0.1 + {v}"]
 
-def program(seed: int, sizes: bool = False, backward: bool = False, contexts: bool = False) -> tuple[Callable, str]:
+
+def program(seed: int, sizes: bool = False, backward: bool = False, contexts: bool = False, transforms: bool = False) -> tuple[Callable, str]:
     """Return the function of a seed, and its source."""
-    writer = Writer(seed, sizes, backward, contexts)
+    writer = Writer(seed, sizes, backward, contexts, transforms)
     writer.statements(0, writer.random.randint(4, 9))
     writer.lines.append(f"    return a, b, c, items, k, n, words{', m' * sizes}")
     writer.lines = [
@@ -272,16 +307,24 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def difference(seed: int, grad: bool, sizes: bool = False, shapes: bool = False, backward: bool = False, contexts: bool = False) -> str | None:
+def same_or_zero(a: Any, b: Any) -> bool:
+    """Return whether two values are the same, where a gradient of zero may be absent: a transform tells less often that nothing flows."""
+    absent = [isinstance(x, torch.Tensor) and not x.any() for x, other in ((a, b), (b, a)) if other is None]
+    return any(absent) or same(a, b)
+
+
+def difference(
+    seed: int, grad: bool, sizes: bool = False, shapes: bool = False, backward: bool = False, contexts: bool = False, transforms: bool = False
+) -> str | None:
     """Return how a program differs from eager mode, None where it does not; with `shapes`, its arguments have another length at each call."""
-    fn, source = program(seed, sizes, backward, contexts)
+    fn, source = program(seed, sizes, backward, contexts, transforms)
     compiled = dovetail.jit(fn, decisions="graph", executors=["torch"] if seed % 4 else None)
     for number in INPUTS:
         length = 4 + 2 * (number % 3) * shapes
         try:
             expected, shared = observed(fn, number, grad, length)
         except RuntimeError as error:
-            if backward:  # of what eager mode has overwritten there is no gradient
+            if backward or transforms:  # of what eager mode has overwritten there is no gradient, and vmap refuses some writes
                 continue
             if not raises(compiled, number, grad, length, type(error)):
                 return f"program {seed}, input {number} does not raise {error!r}:\n{source}"
@@ -293,7 +336,7 @@ def difference(seed: int, grad: bool, sizes: bool = False, shapes: bool = False,
             got, got_shared = observed(compiled, number, grad, length)
         if isinstance(expected[-1], RuntimeError):  # eager refuses a gradient that functionalization makes possible
             expected, got = expected[:-1], got[: len(expected) - 1]
-        if len(expected) != len(got) or not all(map(same, expected, got)):
+        if len(expected) != len(got) or not all(map(same_or_zero if transforms else same, expected, got)):
             return f"program {seed}, input {number}:\n{source}\nexpected {expected}\ngot {got}"
         if shared != got_shared:
             return f"program {seed}, input {number}: other tensors share memory\n{source}"
@@ -312,6 +355,7 @@ def raises(fn: Callable, seed: int, grad: bool, length: int, kind: type[Exceptio
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", ".*it needs more than")
-    first, count, kinds = int(sys.argv[1]), int(sys.argv[2]), [kind in sys.argv for kind in ("grad", "sizes", "shapes", "backward", "contexts")]
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    kinds = [kind in sys.argv for kind in ("grad", "sizes", "shapes", "backward", "contexts", "transforms")]
     differences = [text for seed in range(first, first + count) if (text := difference(seed, *kinds)) is not None]
     print(*differences[:3], f"{len(differences)} of {count} programs differ", sep="\n\n")

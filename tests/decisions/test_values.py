@@ -159,6 +159,18 @@ def test_32_random_programs_in_contexts(grad):
         assert (text := difference(seed, grad, contexts=True)) is None, text
 
 
+def test_32_random_programs_with_transforms():
+    for seed in range(6):
+        assert (text := difference(seed, True, transforms=True)) is None, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grad", [False, True])
+def test_32_many_random_programs_with_transforms(grad):
+    for seed in range(100, 300):
+        assert (text := difference(seed, grad, sizes=seed % 2 == 1, contexts=seed % 3 == 0, transforms=True)) is None, text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("grad", [False, True])
 def test_32_many_random_programs_in_contexts(grad):
