@@ -10,7 +10,7 @@ from dovetail.dtypes import DType, bfloat16, bool_, float16, float32, float64
 from dovetail.extend import BoundSymbol, TensorSpec, Trace
 from dovetail.extend.advanced import ExecutorError, RegionSizes, prims_of
 from dovetail.prims import row_major
-from dovetail.prims.sizes import Size, hint_of, is_symbolic
+from dovetail.prims.sizes import Size, is_symbolic
 from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, times
 
 VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold"})
@@ -19,6 +19,7 @@ COPIES = frozenset({"clone", "stride_order", "device_put"})
 IN_ORDER = 32  # floats from which eager multiplies several products side by side
 SHORT, MANY = 32, 2048  # columns of a short row, and rows that are many
 FEW, WRITTEN = 16, 96  # elements that an expression joins, and the operations that it may have for that
+WINDOW, CHEAP = 32, 3  # elements of a window that an expression joins, and operations that are computed again for each window
 CONTRACTED = frozenset({"torch.add", "torch.sub", "torch.rsub", "torch.addcmul", "torch.addr", "torch.lerp"})  # not addcdiv, which adds a quotient
 UNROLLED = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "bitwise_or", "all": "bitwise_and"}
 EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True, "var": float("nan")}
@@ -84,7 +85,7 @@ def _offset(op: str, steps: tuple[int, ...], params: dict[str, Any]) -> int:
 
 
 class Graph:
-    """The nodes of a region.  `inputs` and `outputs` are those of the region's tensors, in order.
+    """The nodes of a region.  `inputs` and `outputs` are those of the region's tensors, in order; `kept` are to lie in memory for others.
 
     `sizes` are its symbolic sizes, if it has any, and `numbers` those that are inputs of the region, behind its tensors.
     """
@@ -94,6 +95,7 @@ class Graph:
         self.own: Callable[[Any], Any] = _unchanged if sizes is None else sizes.own
         self.nodes: list[Node] = []
         self.of: dict[Any, Node] = {}
+        self.kept: set[Node] = set()
         self.inputs = [self._input(p) for p in region.inputs if type(p.spec) is TensorSpec]
         self.numbers = [self.own(p) for p in region.inputs if type(p.spec) is not TensorSpec]
         for line in region.lines:
@@ -205,7 +207,10 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
             return _filled(graph, shape, dtype, 0)
         steps = tuple(s for d, s in enumerate(x.steps) if d not in dims)
         return graph.make("copy", (graph.make("squeeze", (x,), shape, x.dtype, steps, {"dims": dims}),), shape, dtype)
-    if op in UNROLLED and _unrolls(x, dims):
+    source = _source(x)
+    if source is not None and source.numel <= x.numel and _operations(source, graph.kept) > CHEAP:
+        graph.kept.add(source)  # windows overlap, or are short rows that fill no vectors
+    if op in UNROLLED and _unrolls(x, dims, graph.kept):
         out = graph.make("unrolled", (x,), shape, dtype, _steps_as(x, dims), {"op": op, "dims": dims})
         return out if out.steps == row_major(shape) else graph.make("copy", (out,), shape, dtype)
     folded = _folded(x, dims, shape) if op in ("sum", "prod", "amax", "amin", "any", "all") else 1
@@ -220,20 +225,36 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
     return graph.make(op, (x,), shape, dtype, None, {"dims": tuple(d for d in dims)})
 
 
-def _unrolls(x: Node, dims: tuple[int, ...]) -> bool:
-    """Return whether a reduction joins few elements that lie far apart: an element of the result is then an expression."""
-    count, order = 1, sorted((d for d, n in enumerate(x.shape) if n != 1), key=lambda d: (-hint_of(x.steps[d]), d))
-    for d in dims:
-        count *= x.shape[d]
-    if is_symbolic(x.shape) or is_symbolic(x.steps) or count > FEW or order[-1] in dims:
+def _unrolls(x: Node, dims: tuple[int, ...], kept: set[Node]) -> bool:
+    """Return whether a reduction joins few elements, in windows or far apart: an element of the result is then an expression, and vectors
+    of them lie side by side.  What is `kept` is in memory.
+    """
+    if is_symbolic(x.shape) or is_symbolic(x.steps):
         return False
+    count = prod(x.shape[d] for d in dims)
+    over, rest = ([x.steps[d] for d, n in enumerate(x.shape) if n != 1 and (d in dims) is inside] for inside in (True, False))
+    if count > (FEW if _source(x) is None else WINDOW) or not rest or min(rest) > min(over):
+        return False
+    return count * _operations(x, kept) <= WRITTEN
+
+
+def _operations(x: Node, kept: set[Node]) -> int:
+    """Return how many operations compute an element of `x`."""
     computed, pending = set[Node](), [x]
     while pending:
         node = pending.pop()
-        if node not in computed and not node.reduces and node.op not in ("input", "unrolled"):
+        if node not in computed and node not in kept and not node.reduces and node.op not in ("input", "unrolled"):
             computed.add(node)
             pending += node.nodes
-    return count * len(computed) <= WRITTEN
+    return len(computed)
+
+
+def _source(x: Node) -> Node | None:
+    """Return what x shows windows of, behind views and padding; None where it shows none."""
+    windows = False
+    while x.is_view or x.op == "pad":
+        windows, x = windows or x.op == "unfold", x.args[0]
+    return x if windows else None
 
 
 def _steps_as(x: Node, dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -81,6 +81,11 @@ class Group:
             return None
         return self.plan.memory.get(node)
 
+    def check(self, node: Node, coords: Coords) -> None:
+        """Refuse to compute windows of what is kept for them: a later loop nest reads them."""
+        if node in self.plan.graph.kept and not known_equal(coords, self.coordinates(node.shape)):
+            raise CannotLower("windows are read once what they show is stored")
+
     def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
         """Return the result of a reduction of this row."""
         entry = self.results.get(node)
@@ -275,7 +280,7 @@ class Plan:
         self.numbers = count()  # of temporaries: no two have the same
         self.streamed: frozenset[Buffer] = frozenset()
         self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
-        wanted, depths = set(self.stored), dict[Node, int]()
+        wanted, depths = {*self.stored, *graph.kept}, dict[Node, int]()
         for node in self._live():
             if node.reduces:
                 self._place_reduction(node)

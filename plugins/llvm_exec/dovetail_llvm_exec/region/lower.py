@@ -92,6 +92,9 @@ class Memory(Protocol):
     def buffer(self, node: Node) -> Buffer | None:
         """Return the buffer of `node`, if it lies in memory before the loop nest starts."""
 
+    def check(self, node: Node, coords: Coords) -> None:
+        """Raise CannotLower where the loop nest must not compute the element of `node` at `coords`."""
+
     def result(self, node: Node, coords: Coords, mask: Expr | None) -> Expr:
         """Read the result of a reduction at `coords` where `mask` holds; raise CannotLower where it is not known in the loop nest."""
 
@@ -123,6 +126,7 @@ class Lowering:
             except CannotLower as cut:
                 raise CannotLower(str(cut), node.base) from None
             return self.at(node.args[0], inner, mask)
+        self.memory.check(node, coords)
         if node.reduces:
             return self.memory.result(node, coords, mask)
         special = SPECIAL.get(node.op)
