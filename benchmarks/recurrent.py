@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
-from costs import Costs, progress, script
-from machine import span
+from costs import Costs, script
 from torch import Tensor, nn
+from turns import Compared, in_turns, table
 
 import dovetail
 
@@ -43,8 +43,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 WAYS: dict[str, Callable[[nn.Module], Callable]] = {"eager": lambda model: model, "dovetail": dovetail.jit, "torch.compile": torch.compile}
 
 
-def compared(name: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the seconds of a step by each way, and its speed as a multiple of eager mode's: the median of the ratios within a round."""
+def compared(name: str) -> Compared:
+    """Time a step by each way; their gradients agree."""
     torch.manual_seed(0)
     model, x = MODELS[name](), torch.randn(STEPS, BATCH, FEATURES)
     forwards = {way: make(model) for way, make in WAYS.items()}
@@ -64,22 +64,13 @@ def compared(name: str) -> tuple[dict[str, float], dict[str, float]]:
         step(way)
         grads[way] = [p.grad for p in model.parameters()]
         torch.testing.assert_close(grads[way], grads["eager"], rtol=1e-3, atol=1e-3)
-    rounds: dict[str, list[float]] = {way: [] for way in forwards}
-    for _ in progress(range(ROUNDS), name):
-        for way in forwards:
-            rounds[way].append(step(way))
-    speeds = {way: statistics.median([theirs / mine for mine, theirs in zip(rounds[way], rounds["eager"], strict=True)]) for way in forwards}
-    return {way: min(seconds) for way, seconds in rounds.items()}, speeds
+    return in_turns({way: partial(step, way) for way in forwards}, ROUNDS, name)
 
 
 @script
 def main() -> Iterator[Costs]:
     """Measure training steps of recurrent layers and of loops of cells, beside eager mode and torch.compile."""
-    rows, figures = [], {}
-    for name in MODELS:
-        seconds, speeds = compared(name)
-        figures[name] = {"seconds": seconds, "speeds": speeds}
-        rows.append((name, span(seconds["eager"]), *[f"{span(seconds[way])}, {speeds[way]:.2f}x" for way in seconds if way != "eager"]))
+    rows, figures = table({name: compared(name) for name in MODELS})
     how = (
         f"{STEPS} steps of a batch of {BATCH}, {FEATURES} features and {HIDDEN} hidden ones, forward and backward, "
         f"{torch.get_num_threads()} threads: "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,8 +14,8 @@ import models
 import numpy as np
 import torch
 import torch.nn.functional as F
-from costs import Costs, progress, script
-from machine import span
+from costs import Costs, script
+from turns import Compared, in_turns, table
 
 import dovetail
 
@@ -88,8 +87,8 @@ def in_jax(parameters: Iterable[torch.Tensor], optimizer: str, x: torch.Tensor, 
     return lambda: [torch.from_numpy(np.array(weight)) for weight in now[0]], step
 
 
-def compared(optimizer: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the seconds of a step of each subject, and its speed as a multiple of eager mode's: the median of the ratios within a round."""
+def compared(optimizer: str) -> Compared:
+    """Time a step of each subject; their parameters agree."""
     steps = subjects(optimizer)
     for _, step in steps.values():
         for _ in range(WARM):
@@ -97,12 +96,7 @@ def compared(optimizer: str) -> tuple[dict[str, float], dict[str, float]]:
     for name, (parameters, _) in steps.items():
         for mine, theirs in zip(parameters(), steps["eager"][0](), strict=True):
             torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-2, atol=1e-3, msg=lambda text, name=name: f"{name}: {text}")
-    rounds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in progress(range(ROUNDS), optimizer):
-        for name, (_, step) in steps.items():
-            rounds[name].append(spent(step))
-    ratios = {name: statistics.median([theirs / mine for mine, theirs in zip(rounds[name], rounds["eager"], strict=True)]) for name in steps}
-    return {name: min(seconds) for name, seconds in rounds.items()}, ratios
+    return in_turns({name: partial(spent, step) for name, (_, step) in steps.items()}, ROUNDS, optimizer)
 
 
 def spent(step: Callable[[], None]) -> float:
@@ -117,11 +111,7 @@ def spent(step: Callable[[], None]) -> float:
 def main() -> Iterator[Costs]:
     """Measure training steps of a small network beside eager mode, torch.compile and, where it is installed with optax, jax.jit."""
     torch.set_num_threads(1)
-    rows, figures = [], {}
-    for optimizer in OPTIMIZERS:
-        seconds, ratios = compared(optimizer)
-        figures[optimizer] = {"seconds": seconds, "speeds": ratios}
-        rows.append((optimizer, span(seconds["eager"]), *[f"{span(seconds[name])}, {ratios[name]:.2f}x" for name in seconds if name != "eager"]))
+    rows, figures = table({optimizer: compared(optimizer) for optimizer in OPTIMIZERS})
     how = (
         "An MLP 784-128-10 at batch 32, zero_grad() to step(): processor time on one thread, "
         f"the least of {ROUNDS} rounds of {A_ROUND} steps, in turns; "
