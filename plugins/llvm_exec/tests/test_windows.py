@@ -91,3 +91,10 @@ def test_gradients_of_windows():
     x = torch.randn(2, 3, 17, 16, requires_grad=True)
     (ours,), (theirs,) = (torch.autograd.grad(fn(x), x) for fn in (compiled(loss), loss))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_windows_of_sizes_that_change():
+    fn = compiled(lambda x: POOLS["average of what is inside"](F.gelu(x)) + POOLS["largest"](F.silu(x)))
+    for shape in ((2, 3, 12, 12), (3, 3, 12, 12), (5, 3, 16, 14), (4, 3, 9, 21), (7, 3, 30, 31)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(fn(x), POOLS["average of what is inside"](F.gelu(x)) + POOLS["largest"](F.silu(x)), rtol=1e-4, atol=1e-5)

@@ -10,7 +10,7 @@ from dovetail.dtypes import DType, bfloat16, bool_, float16, float32, float64
 from dovetail.extend import BoundSymbol, TensorSpec, Trace
 from dovetail.extend.advanced import ExecutorError, RegionSizes, prims_of
 from dovetail.prims import row_major
-from dovetail.prims.sizes import Size, is_symbolic
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.region.forms import Form, plus, regrouped, shifted, times
 
 VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "strided_slice", "diagonal", "unfold"})
@@ -208,7 +208,7 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
         steps = tuple(s for d, s in enumerate(x.steps) if d not in dims)
         return graph.make("copy", (graph.make("squeeze", (x,), shape, x.dtype, steps, {"dims": dims}),), shape, dtype)
     source = _source(x)
-    if source is not None and source.numel <= x.numel and _operations(source, graph.kept) > CHEAP:
+    if source is not None and hint_of(source.numel) <= hint_of(x.numel) and _operations(source, graph.kept) > CHEAP:
         graph.kept.add(source)  # windows overlap, or are short rows that fill no vectors
     if op in UNROLLED and _unrolls(x, dims, graph.kept):
         out = graph.make("unrolled", (x,), shape, dtype, _steps_as(x, dims), {"op": op, "dims": dims})
