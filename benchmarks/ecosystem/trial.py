@@ -69,11 +69,11 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            actual = run(case, mode, dovetail.jit)
+            actual = run(case, mode, dovetail.jit, repeats=True)
         except Exception as error:
             failure = error
         try:
-            expected = run(case, mode, eager)
+            expected = run(case, mode, eager, repeats=True)
         except Exception as error:
             return Outcome(library, name, mode, "unusable", sentence(error))
         try:
@@ -106,11 +106,11 @@ def attempt_alone(caches: str, *case: str) -> Outcome:
 
 @dataclass
 class Run:
-    """What the calls of one run left behind, flattened, the processor time of each, and a function that repeats the last one."""
+    """What the calls of one run left behind, flattened, the processor time of each, and what repeats the last one, if it is to be repeated."""
 
     values: list[list[tuple[str, torch.Tensor]]]
     times: list[float]
-    again: Callable[[], object]
+    again: Callable[[], object] | None
 
 
 def settle(actual: Run, expected: Run) -> None:
@@ -129,8 +129,12 @@ def run(
     seed: int = 0,
     calls: int = CALLS,
     moved: int | None = None,
+    repeats: bool = False,
 ) -> Run:
-    """Build the case from a seed and call it, each time from another one; `dtype` converts it first, and `moved` is a seed to move weights from."""
+    """Build the case from a seed and call it, each time from another one; `dtype` converts it first, and `moved` is a seed to move weights from.
+
+    What is built lives on where the run `repeats`.
+    """
     seed_all(seed)
     fn, args, kwargs = case.build()
     module = fn if isinstance(fn, nn.Module) else None
@@ -161,7 +165,7 @@ def run(
 
     last = min(calls, len(case.batches) or CALLS)
     values = [once(index) for index in range(last)]
-    return Run(values, times, partial(once, last - 1))
+    return Run(values, times, partial(once, last - 1) if repeats else None)
 
 
 def move(module: nn.Module, seed: int) -> None:

@@ -162,7 +162,7 @@ def test_a_model_that_asks_whether_it_is_compiled_is_compared_with_what_it_compu
 
 
 def test_settled_calls_take_turns_with_those_of_eager_mode():
-    actual, expected = (trial.run(CASE, "train", trial.eager) for _ in range(2))
+    actual, expected = (trial.run(CASE, "train", trial.eager, repeats=True) for _ in range(2))
     assert len(actual.times) == len(expected.times) == 4
     trial.settle(actual, expected)
     assert (len(actual.times), len(expected.times)) == (16, 15)
