@@ -31,7 +31,6 @@ NOISE = 16 * torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps  # 
 SHARE_OF_LOSS = 16 * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps  # of eager's error in float32, what float64 may lose
 OTHER_SEEDS = range(1, 9)
 MOVES = 16  # times that weights are moved, to see how far rounding carries
-FURTHER = 2  # times as far as that some of hundreds of results may be: each run has a few that are the furthest of all
 CALLS = 4  # the first compiles, the next two are trials beside the reference as well
 SETTLING = 5  # calls that are not settled: the first, second, third and fifth are trials, and the fourth generates code
 TIMED, QUICK = 4, 0.05  # settled calls that are timed; where they take fewer seconds there are more, since what depends on values settles later
@@ -304,7 +303,7 @@ def is_jump(case: Case, mode: str) -> bool:
 
 
 def is_moved(case: Case, mode: str, actual: Run, expected: Run) -> bool:
-    """Return whether each result is about as near to eager's as that of eager mode with weights moved in their last place is in some run."""
+    """Return whether each result is as near to eager's as that of eager mode with other weights, each moved in its last place, is in some run."""
     moved: dict[str, float] = Counter()
     for seed in range(MOVES):
         other = run(case, mode, eager, calls=len(expected.values), moved=seed)
@@ -314,8 +313,7 @@ def is_moved(case: Case, mode: str, actual: Run, expected: Run) -> bool:
                     return False
                 moved[name] = max(moved[name], distance(one, another))
     try:
-        noise = {name: FURTHER * apart for name, apart in moved.items()}
-        return next(differences(actual, expected, None, case.relative, noise=noise), None) is None
+        return next(differences(actual, expected, None, case.relative, noise=moved), None) is None
     except Different:
         return False
 
