@@ -88,7 +88,7 @@ def nests():
     return False
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore", "error:.*Please report it as a bug")
 @pytest.mark.parametrize("around", [None, "autocast", "device"])
 @pytest.mark.parametrize("decisions", ["graph", "error", "eager"])
 @pytest.mark.parametrize("end", ENDS)

@@ -288,7 +288,10 @@ class CallHooks(ValueHooks):
             raise _global_state(function)
         if args and type(args[0]).__name__ == _INDEXING and function.__name__ in ("__enter__", "__exit__"):
             return args[0] if function.__name__ == "__enter__" else None
-        if function.__name__ == "__enter__" and args and isinstance(args[0], _MODES) and not isinstance(args[0], DEVICES):
+        if function.__name__ in ("__enter__", "__exit__") and args and isinstance(args[0], DEVICES):  # what torch.device makes of itself
+            context, *args = args
+            return tracker.call(getattr(context.device, function.__name__), args, {}, frame)
+        if function.__name__ == "__enter__" and args and isinstance(args[0], _MODES):
             raise EagerCall(
                 f"a {type(args[0]).__name__} inside a compiled function is not traced: it changes what the operations do, or what they save; open it "
                 f"around the call\n  called at {user_line()}"
