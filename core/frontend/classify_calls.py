@@ -62,7 +62,7 @@ def is_torch(function: Any) -> bool:
         return is_tensor_class(type(function.__self__))
     if kind in (MethodDescriptorType, WrapperDescriptorType):
         return issubclass(function.__objclass__, TENSOR_BASE)
-    return kind in _OPERATORS or kind is _TENSOR_TYPE or function is torch.Tensor
+    return kind in _OPERATORS or kind is _TENSOR_TYPE or function is torch.Tensor or function is torch.autograd.Variable
 
 
 def is_foreign(function: Any) -> bool:

@@ -416,6 +416,8 @@ class CallHooks(ValueHooks):
 
     def _torch(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Record an operation of torch; run one that has nothing to do with tensors."""
+        if function is torch.autograd.Variable:
+            kwargs, args = {**dict(zip(("requires_grad", "volatile"), args[1:])), **kwargs}, args[:1]
         if kwargs.get("requires_grad") is True:
             created = self._torch(tracker, function, args, {**kwargs, "requires_grad": False})
             return self.autograd.create_leaf(created)

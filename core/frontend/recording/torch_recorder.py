@@ -179,6 +179,8 @@ class TorchRecorder(CallHooks):
         cls = self.class_of(tensor)
         if type(kinds).__name__ == "tensortype":  # torch.FloatTensor and its like
             return isinstance(tensor, TensorProxy) and kinds.dtype is tensor.dtype and kinds.is_cuda == tensor.is_cuda
+        if kinds is torch.autograd.Variable:  # what every tensor is an instance of
+            return issubclass(cls, torch.Tensor)
         return issubclass(cls, kinds) if isinstance(kinds, type) else isinstance(cls.__new__(cls), kinds)
 
     def reach(self, tracker: Tracker, tensor: Any, source: Source) -> Any:

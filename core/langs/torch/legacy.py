@@ -1,4 +1,4 @@
-"""The constructors that PyTorch had before torch.tensor: `torch.Tensor(2, 3)`, `torch.LongTensor([1, 2])`, `x.new(2, 3)`."""
+"""What PyTorch had before torch.tensor: `torch.Tensor(2, 3)`, `torch.LongTensor([1, 2])`, `x.new(2, 3)`, and `Variable(x)` of a tensor."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dovetail import prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import require
@@ -51,7 +52,19 @@ def _typed(dtype: DType, *data: Any, device: Any = None) -> Tensor:
     return construct(f"a tensor of {dtype}", dtype, device_of("cpu" if device is None else device), data)
 
 
+def _variable(data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+    """Return a tensor of the same memory without a history: the recorder makes it a leaf where it is to require a gradient.
+
+    `volatile` has had no effect since torch 0.4.
+    """
+    if data is None:
+        return TABLE[torch.empty]((0,))
+    require(isinstance(data, TensorProxy), "Variable data has to be a tensor, but got {}", type(data).__name__, error=TypeError)
+    return prims.detach(data)
+
+
 NAMES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
 TABLE[torch.Tensor] = _default
+TABLE[torch.autograd.Variable] = _variable
 for each in (getattr(torch, f"{name}Tensor") for name in NAMES):
     TABLE[each] = partial(_typed, FROM_TORCH[each.dtype])

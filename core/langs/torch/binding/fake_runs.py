@@ -41,6 +41,7 @@ _RAISED = {
     NotImplementedError: InputNotImplementedError,
     RuntimeError: InputRuntimeError,
 }
+_NO_RULE = ("fake impl", "data is not allocated", "Cannot access data pointer")  # of torch: the last two where a kernel got a fake tensor
 _VALUES_DECIDE = ("DynamicOutputShapeException", "DataDependentOutputException")
 
 
@@ -254,7 +255,7 @@ def _translate_error(error: Exception, func: Callable) -> Exception:
     kind = type(error).__name__
     if kind in _VALUES_DECIDE:
         return ValueDependent(str(not_traced(func, "its result depends on the values of a tensor; call it outside the compiled function")))
-    if kind == "UnsupportedOperatorException" or "fake impl" in str(error):
+    if kind == "UnsupportedOperatorException" or any(part in str(error) for part in _NO_RULE):
         error = not_traced(func, "the shapes of its results are unknown; register them with torch.library.register_fake")
         schema = getattr(func, "_schema", None)
         return error if schema is None or schema.is_mutable else ValueDependent(str(error))
