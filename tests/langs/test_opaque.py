@@ -376,3 +376,8 @@ def test_scenario_10_a_custom_operator_without_shapes_says_what_it_wants(operato
     with pytest.raises(Unsupported, match=r"torch.ops.dovetail_tests.shapeless.default is not traced: .*register_fake"):
         dovetail.make_trace(lambda a: operators["shapeless"](a))(x(3))
     torch.testing.assert_close(dovetail.jit(lambda a: operators["shapeless"](a * 2) + 1)(x(3)), operators["shapeless"](x(3) * 2) + 1)
+
+
+def test_an_operation_of_torchs_without_shapes_says_so() -> None:
+    with pytest.raises(Unsupported, match="the shapes of its results are unknown"):  # its kernel gets the fake tensors, and reads their memory
+        dovetail.jit(lambda: torch.quasirandom.SobolEngine(2, scramble=True, seed=1).draw(3))()
