@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from dovetail.langs.torch.shape import as_2d, as_3d, reshaped
 from dovetail.prims.shape import replaced
 from dovetail.prims.sizes import index_of
 from dovetail.prims.spec import ceildiv, prod
-from dovetail.trace import TensorProxy
+from dovetail.trace import TensorProxy, value_of
 
 
 def require_tensors(name: str, tensors: Any) -> None:
@@ -210,12 +211,24 @@ def chunk(input: Tensor, chunks: int, dim: int = 0):
     return split_in(input, size, dim) if size else _parts(input, dim, [0] * chunks)
 
 
+def _numbers(positions: Tensor) -> Any:
+    """Return the int that a tensor holds, which the program needs, or the list of them, which it knows."""
+    shape, name = positions.spec.shape, "tensor_split expected tensor_indices_or_sections to"
+    require(positions.spec.dtype is dtypes.int64, "{} have dtype of long, but got {}", name, positions.spec.dtype)
+    require(len(shape) < 2, "{} be a zero-dimensional or one-dimensional tensor, but got a tensor with {} dims", name, len(shape))
+    if not shape:
+        return operator.index(positions)
+    if (known := value_of(positions)) is None:
+        raise Unsupported("tensor_split at positions in a tensor is not traced: the sizes of the parts depend on values; pass a tuple of ints")
+    return known.tolist()
+
+
 def tensor_split_in(x: Tensor, sections_or_indices: Any, dim: int) -> tuple[Tensor, ...]:
     """Return views of x: a number of parts whose sizes differ by at most one, or the parts between positions."""
     dim = _splittable("tensor_split", x, dim)
     n = x.spec.shape[dim]
     if isinstance(sections_or_indices, TensorProxy):
-        raise Unsupported("tensor_split at positions in a tensor is not traced: the sizes of the parts depend on values; pass a tuple of ints")
+        sections_or_indices = _numbers(sections_or_indices)
     if not isinstance(sections_or_indices, (tuple, list)):
         require(sections_or_indices > 0, "number of sections must be larger than 0, got {}", sections_or_indices)
         small, more = divmod(n, sections_or_indices)
