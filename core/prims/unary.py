@@ -7,6 +7,7 @@ from typing import Any
 from dovetail.dtypes import DType, bool_, int32, real_of
 from dovetail.errors import require, require_dtype
 from dovetail.prims.creation import zeros_like
+from dovetail.prims.memory import clone
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.spec import TensorSpec, dense
 
@@ -227,11 +228,26 @@ def convert_element_type_vjp(g, out, x, *, dtype):
 
 @prim(tags={Tag.VIEW, Tag.CHEAP, Tag.NO_GRAD})
 def bitcast(x: TensorSpec, *, dtype: DType) -> TensorSpec:
-    """The same bits read as a dtype of the same size."""
-    require(dtype.bytes == x.dtype.bytes, "expected a dtype of {} bytes for {}, got {}", x.dtype.bytes, x, dtype)
-    return x.like(dtype=dtype, requires_grad=False)
+    """The same bytes read as another dtype: in the last dimension more elements where they are smaller, fewer where they are larger."""
+    before, after = x.dtype.bytes, dtype.bytes
+    if before == after:
+        return x.like(dtype=dtype, requires_grad=False)
+    how = f"to view {x.dtype.short} as {dtype.short} (different element sizes)"
+    require(x.rank > 0, "self.dim() cannot be 0 {}", how)
+    *steps, last = x.steps
+    require(last == 1, "self.stride(-1) must be 1 {}, but got {}", how, last)
+    if before > after:
+        sizes, steps = x.shape[-1] * (before // after), [step * (before // after) for step in steps]
+    else:
+        ratio = after // before
+        require(x.shape[-1] % ratio == 0, "self.size(-1) must be divisible by {} {}, but got {}", ratio, how, x.shape[-1])
+        for d, step in enumerate(steps if x.numel else ()):  # an empty tensor's are not always those of torch
+            require(step % ratio == 0, "self.stride({}) must be divisible by {} {}, but got {}", d, ratio, how, step)
+        sizes, steps = x.shape[-1] // ratio, [step // ratio for step in steps]
+    return TensorSpec(x.shape, dtype, x.device).view((*x.shape[:-1], sizes), (*steps, 1))
 
 
 @bitcast.put
 def bitcast_put(base, value, *, dtype):
+    value = value if dtype.bytes == base.spec.dtype.bytes else clone(value)  # of any layout before
     return bitcast(value, dtype=base.spec.dtype)

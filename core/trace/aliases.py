@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from dovetail import prims
 from dovetail.prims import Tag
 from dovetail.trace.ir import BoundSymbol, Trace
 from dovetail.trace.proxies import Proxy
@@ -25,8 +24,13 @@ def view_bases(lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
 
 
 def tracked_views(lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:
-    """Map each view that shares the autograd history of what it is a view of to that: all but `detach`."""
-    return {view.out: view.args[0] for line in lines for view in views_in(line) if view.symbol is not prims.detach}
+    """Map each view that shares the autograd history of what it is a view of to that."""
+    return {view.out: view.args[0] for line in lines for view in views_in(line) if shares_history(view)}
+
+
+def shares_history(view: BoundSymbol) -> bool:
+    """Return whether autograd sees a write into a view as one into what it is a view of: not with `detach` and `bitcast`."""
+    return Tag.NO_GRAD not in view.symbol.tags
 
 
 def root_of(p: Proxy, bases: Mapping[Proxy, Proxy]) -> Proxy:

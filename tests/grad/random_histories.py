@@ -26,7 +26,10 @@ COMPUTED = (
     *("torch.cat([{a}[:1], {b}[1:]])", "{a}.t().contiguous()", "{a}.detach() * {b}", "torch.stack([{a}[0], {b}[1], {a}[2]])", "{a}.exp().sqrt()"),
     *("torch.empty_like({a}).copy_({b})", "{a}.new_zeros(3, 3).add_({b})", "{a}.detach().clone()", "{a}.where({b} < 0, {b})"),
 )
-SEEN_AS = ("{a}.t()", "{a}.view(3, 3)", "{a}.transpose(0, 1)", "{a}[:]", "{a}.view_as({b})")
+SEEN_AS = (
+    *("{a}.t()", "{a}.view(3, 3)", "{a}.transpose(0, 1)", "{a}[:]", "{a}.view_as({b})"),
+    *("{a}.detach()", "{a}.data", "{a}.t().detach()", "{a}.view(torch.int64).view(torch.float64)"),
+)
 WRITES = ("{v}.mul_({n})", "{v}.add_({n})", "{v}.copy_({n})", "{v}.fill_(0.5)", "{v}.sigmoid_()", "{v}.zero_()", "{v}.sub_({n})", "{v}.clamp_(-1, 1)")
 WHOLE_WRITES = (
     *("{a}[{b}.clone() > 0] = 1.0", "{a}.masked_fill_({b}.clone() > 0, 2.0)", "{a}.index_add_(0, torch.tensor([0, 0, 2]), {b}.clone())"),

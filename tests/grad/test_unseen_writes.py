@@ -1,4 +1,4 @@
-"""Writes that autograd does not see, by `.data`, `detach()` or with grad mode off: the values change, and no history does."""
+"""Writes that autograd does not see, by `.data`, `detach()`, bytes or with grad mode off: the values change, and no history does."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ def by_mode(k, view, write):
         write(view(k))
 
 
+def by_bytes(k, view, write):
+    write(view(k.view(torch.complex64).view(torch.float32)))
+
+
 WRITES = {
     "copies": lambda part, x: part.copy_(torch.tanh(x).flatten()[: part.numel()].view(part.shape)),
     "adds": lambda part, x: part.add_(x.sum()),
@@ -48,7 +52,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("way", [by_data, by_detach, by_mode], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [by_data, by_detach, by_mode, by_bytes], ids=lambda way: way.__name__)
 def test_an_unseen_write_changes_no_history(base, way):
     for view, write in product(VIEWS.values(), WRITES.values()):
         check(BASES[base], way, view, write)
@@ -182,3 +186,76 @@ def test_a_result_that_is_an_argument_is_not_written_beside_it():
 
     with pytest.raises(dovetail.errors.Unsupported, match=r"returned its argument or a view of it.*x\.clone\(\)"):
         dovetail.jit(program)(torch.ones(3, requires_grad=True))
+
+
+def detached_written(x):
+    y = (x * 2).detach()
+    y[0] = x[0]
+    return y, y[1:], y * x
+
+
+def rows_of_data(x):
+    y = torch.zeros(4, 3).data
+    for t in range(3):
+        y[t + 1] = y[t] * 0.5 + x[t]
+    return y
+
+
+def written_under_it(x):
+    z = x * 2
+    y = z.detach()
+    y[0] = x[0]
+    z.add_(1)
+    return y, z
+
+
+def of_an_odd_layout(x):
+    y = (x * 2).t()[::2].detach()
+    y[0] = x[:, 0]
+    return y, y[:, 1:]
+
+
+def filled_at_last(x):
+    y = (x * 2).detach()
+    y.copy_(x)
+    y.zero_()
+    return y
+
+
+def differentiated_inside(x):
+    y = (x * 2).detach()
+    y[0] = x[0]
+    (g,) = torch.autograd.grad((y * x).sum(), x, retain_graph=True)
+    y[1] = x[1] * g[0]
+    return g, y
+
+
+def decided(x):
+    y = (x * 2).detach()
+    y[0] = x[0]
+    if y.sum() > 0:
+        y[1] = x[1] * 2
+    return y
+
+
+WRITTEN_APART = [
+    lambda x: torch.zeros(4, 3).detach().copy_(x),
+    lambda x: torch.zeros(4, 3).data.add_(x),
+    lambda x: torch.zeros(4, 12, dtype=torch.uint8).view(torch.float32).copy_(x),
+    *(detached_written, rows_of_data, written_under_it, of_an_odd_layout, filled_at_last, differentiated_inside, decided),
+]
+
+
+@pytest.mark.parametrize("program", WRITTEN_APART)
+def test_a_view_without_history_gets_that_of_what_is_written(program):
+    ours, theirs = torch.ones(4, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
+    for actual, expected in zip(*map(torch.utils._pytree.tree_leaves, (dovetail.jit(program)(ours), program(theirs))), strict=True):
+        torch.testing.assert_close(actual, expected)
+        assert actual.requires_grad == expected.requires_grad
+        if expected.requires_grad:
+            torch.testing.assert_close(gradient(actual, ours), gradient(expected, theirs))
+
+
+def gradient(y, x):
+    (g,) = torch.autograd.grad(y.square().sum(), x, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(x) if g is None else g

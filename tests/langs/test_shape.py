@@ -205,7 +205,6 @@ def test_errors_are_of_eagers_type(bad):
     ("refused", "way_out"),
     [
         (lambda x: x[:, ::2].as_strided((2, 2), (1, 1)), "indexing, transpose, expand or unfold"),
-        (lambda x: x.view(torch.float64), "use a dtype of the same size"),
         (lambda x: x[:, 0].repeat_interleave(x[:, 0].long()), "output_size"),
         (lambda x: x.tensor_split(x[:2, 0].long()), "tuple of ints"),
         (lambda x: x.unsqueeze_(0), "without the underscore"),
@@ -214,3 +213,71 @@ def test_errors_are_of_eagers_type(bad):
 def test_what_cannot_be_traced_names_a_way_out(refused, way_out):
     with pytest.raises(Unsupported, match=way_out):
         dovetail.jit(refused, decisions="error")(torch.arange(12.0).view(4, 3))
+
+
+def bytes_written(x):
+    y = x.view(torch.uint8)
+    y.bitwise_xor_(1)
+    return x * 2, y
+
+
+def halves_written(x):
+    z = x * 1
+    z.view(torch.int16)[:, 1::2].add_(1)
+    return z
+
+
+def complex_written(x):
+    z = torch.complex(x, x)
+    z.view(torch.float32).add_(1)
+    return z
+
+
+OTHER_SIZES = {
+    "smaller and larger": lambda x: (x.view(torch.uint8), x.view(torch.int64), x.view(torch.uint8).view(torch.float64)),
+    "parts": lambda x: (x[:, 2:6].view(torch.float64), x[1::2].view(torch.int16), x[:, :0].view(torch.uint8), x.view(2, 2, 8).view(torch.complex128)),
+    "floats of other sizes": lambda x: (x.to(torch.bfloat16).view(torch.float32), x.to(torch.float8_e4m3fn).view(torch.int32)),
+    "packed": lambda x: ((x * 255).to(torch.uint8).view(torch.int32) >> 3 & 0xFF).sum(),
+    "unpacked": lambda x: torch.zeros(4, 32, dtype=torch.uint8).view(torch.float32).copy_(x),
+    "complex": lambda x: (torch.complex(x, x).view(torch.float32) + 1, torch.complex(x, x).view(torch.float64)),
+    "vmap": lambda x: torch.vmap(lambda row: row.view(torch.uint8))(x),
+    "bytes written": bytes_written,
+    "halves written": halves_written,
+    "complex written": complex_written,
+}
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("name", OTHER_SIZES)
+def test_bytes_as_a_dtype_of_another_size(name, needs_grad):
+    x = torch.arange(1.0, 33.0).view(4, 8).div(7)
+    ours, theirs = x.clone().requires_grad_(needs_grad), x.clone().requires_grad_(needs_grad)
+    got, want = dovetail.jit(OTHER_SIZES[name])(ours), OTHER_SIZES[name](theirs)
+    for actual, expected in zip(*map(torch.utils._pytree.tree_leaves, ((got, ours), (want, theirs))), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+        assert actual.requires_grad == expected.requires_grad and actual.stride() == expected.stride()
+        if needs_grad and expected.grad_fn is not None:
+            gradients = [torch.autograd.grad(y.abs().sum(), z, retain_graph=True)[0] for y, z in ((actual, ours), (expected, theirs))]
+            torch.testing.assert_close(*gradients)
+
+
+def test_bytes_as_a_dtype_of_another_size_with_any_size():
+    compiled = dovetail.jit(lambda x: (x.view(torch.uint8).sum(-1), x.view(torch.float64)), dynamic=True)
+    for n in (4, 6, 2):
+        x = torch.randn(3, n)
+        torch.testing.assert_close(compiled(x), (x.view(torch.uint8).sum(-1), x.view(torch.float64)), rtol=0, atol=0, equal_nan=True)
+    with pytest.raises(RuntimeError, match="must be divisible by 2"):
+        compiled(torch.randn(3, 5))
+    with pytest.raises(RuntimeError, match=r"storage_offset\(\) must be divisible by 2"):
+        compiled(torch.randn(13)[1:].view(3, 4))
+
+
+def test_parts_at_positions_in_a_tensor():
+    known = dovetail.jit(lambda x: x.tensor_split(torch.tensor([1, 3])))
+    number = dovetail.jit(lambda x, n: torch.tensor_split(x, n))
+    torch.testing.assert_close(known(X), X.tensor_split([1, 3]))
+    for n in (2, 3, 2):
+        torch.testing.assert_close(number(X, torch.tensor(n)), X.tensor_split(n))
+    for bad in (torch.tensor([1.0]), torch.tensor([[1]]), torch.tensor(0)):
+        with pytest.raises(RuntimeError):
+            number(X, bad)

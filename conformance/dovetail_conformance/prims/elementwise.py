@@ -219,15 +219,21 @@ SAME_SIZE = {1: dtypes.uint8, 2: dtypes.float16, 4: dtypes.int32, 8: dtypes.floa
 def bitcast_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for x in Maker(dtype, device).layouts():
         yield SampleInput((x,), {"dtype": SAME_SIZE[dtype.bytes]})
+    make = Maker(dtype, device)
+    yield SampleInput((make(3, 16),), {"dtype": dtypes.complex128})
+    yield SampleInput((make(2, 5, 3).transpose(0, 1),), {"dtype": dtypes.uint8})
 
 
 def bitcast_errors(device: Device) -> Iterator[ErrorSample]:
-    yield ErrorSample((unwritten((2,)),), {"dtype": dtypes.int64}, RuntimeError, "expected a dtype of 4 bytes")
+    yield ErrorSample((unwritten((3,)),), {"dtype": dtypes.int64}, RuntimeError, r"self.size\(-1\) must be divisible by 2")
+    yield ErrorSample((unwritten(()),), {"dtype": dtypes.uint8}, RuntimeError, r"self.dim\(\) cannot be 0")
 
 
 def bitcast_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:
     bits = x.contiguous().numpy() if FROM_TORCH[x.dtype] is not dtypes.bfloat16 else x.contiguous().view(torch.int16).numpy()
-    return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(x.shape) if x.numel() else x.to(TO_TORCH[dtype])
+    if not x.numel() or x.dtype.itemsize == dtype.bytes:
+        return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(x.shape) if x.numel() else x.to(TO_TORCH[dtype])
+    return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(*x.shape[:-1], -1)
 
 
 SETTLED: dict[Symbol, tuple[str, ...]] = {  # the extremes of which the result is settled, where it is not that of all

@@ -211,6 +211,8 @@ def view_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     other = TO_TORCH[dtypes.real_of(dtype)] if dtype.kind == "complex" else INTEGERS[dtype.bytes]
     yield SampleInput((make(2, 3), other))
     yield SampleInput((make(3, 4)[::2],), {"dtype": other})
+    yield SampleInput((make(2, 6)[:, :4], torch.uint8))
+    yield SampleInput((make(3, 2, 16)[::2, :, :16], torch.complex128))
 
 
 def view_errors(device: Device) -> Iterator[ErrorSample]:
@@ -218,6 +220,9 @@ def view_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((unwritten((2, 3)), -1, -1), {}, RuntimeError, "only one dimension can be inferred")
     yield ErrorSample((unwritten((2, 3)).t(), 6), {}, RuntimeError, "not compatible")
     yield ErrorSample((unwritten(()), torch.int64), {}, RuntimeError, r"self.dim\(\) cannot be 0 to view")
+    yield ErrorSample((unwritten((4, 3)), torch.int64), {}, RuntimeError, r"self.size\(-1\) must be divisible by 2 to view")
+    yield ErrorSample((unwritten((4, 3)).t(), torch.uint8), {}, RuntimeError, r"self.stride\(-1\) must be 1 to view")
+    yield ErrorSample((unwritten((4, 3))[:, :2], torch.int64), {}, RuntimeError, r"self.stride\(0\) must be divisible by 2 to view")
 
 
 def view_reference(x: torch.Tensor, *shape: Any, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -182,6 +182,9 @@ class _State:
                     target = root if root in written.seen else prims.detach(root)
                 lines.append(BoundSymbol(prims.copy_, (target, value), {}, None, [target, value]))
         lines += [BoundSymbol(line.symbol, line.args, line.kwargs, p, line.reads) for p, line in written.views.items()]
+        for p, value in written.apart.items():
+            value = self.renamed.get(value, value)
+            lines.append(BoundSymbol(prims.copy_, (p, value), {}, None, [p, value]))
 
 
 def _standing(joint: JointTrace, env: Mapping[Proxy, Proxy]) -> list[BoundSymbol]:

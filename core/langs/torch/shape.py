@@ -10,8 +10,7 @@ import torch
 
 from dovetail import prims
 from dovetail.devices import cpu
-from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, ValueDependent, require
+from dovetail.errors import ValueDependent, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import dtype_of
 from dovetail.langs.torch.binding.opaque import opaque
@@ -56,7 +55,7 @@ def _view_arguments(self: Tensor, *shape: Any, dtype: Any = None, size: Any = No
 def view(self: Tensor, shape: Any):
     """The same elements as another shape, or the same bytes as another dtype; never a copy."""
     if isinstance(shape, (torch.dtype, type)):
-        return _view_as_dtype(self, dtype_of(shape))
+        return prims.bitcast(self, dtype=dtype_of(shape))
     return as_view(self, shape)
 
 
@@ -66,21 +65,6 @@ def as_view(x: Tensor, shape: Sequence[int]) -> Tensor:
     possible = view_strides(x.spec, shape) is not None
     require(possible, "view size {} is not compatible with the strides of {}; use reshape, which copies where it must", list(shape), x.spec)
     return prims.reshape(x, shape=shape)
-
-
-def _view_as_dtype(x: Tensor, dtype: DType) -> Tensor:
-    source = x.spec.dtype
-    if source.bytes == dtype.bytes:
-        return prims.bitcast(x, dtype=dtype)
-    require(bool(x.spec.shape), "self.dim() cannot be 0 to view {} as {} (different element sizes)", source.short, dtype.short)
-    if source.kind == "complex" and source.bytes == 2 * dtype.bytes and x.spec.steps[-1] == 1:
-        pairs = prims.view_as_real(x)
-        flat = prims.reshape(pairs, shape=(*x.spec.shape[:-1], 2 * x.spec.shape[-1]))
-        return flat if flat.spec.dtype is dtype else prims.bitcast(flat, dtype=dtype)
-    sizes = f"{source.bytes} bytes as {dtype.short}, of {dtype.bytes}"
-    raise Unsupported(
-        f"view(dtype) of {source.short}, of {sizes}, is not traced, since it changes the shape; use a dtype of the same size, or .to(dtype)"
-    )
 
 
 @torchsymbol(methods=("view_as",))

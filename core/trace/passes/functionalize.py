@@ -35,7 +35,7 @@ from dovetail.prims.creation import zeros_like
 from dovetail.prims.memory import in_layout_of
 from dovetail.prims.op import register
 from dovetail.prims.shape import flat_reshape
-from dovetail.trace.aliases import root_of, view_bases, views_in
+from dovetail.trace.aliases import root_of, shares_history, view_bases, views_in
 from dovetail.trace.ir import BoundSymbol, Trace, prims_of, recording, substitute
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
 
@@ -58,6 +58,7 @@ class Written:
         lines: the pure lines.
         values: each owner of a storage that was written, and what the storage holds.
         views: each view of such a storage, and the line that makes it from its parent, parents first.
+        apart: those of them with a history of their own, and the values that it belongs to.
         seen: the owners that were written where autograd sees it.
         read: returns what a value of the trace holds now.
     """
@@ -65,6 +66,7 @@ class Written:
     lines: list[BoundSymbol]
     values: dict[Proxy, Proxy]
     views: dict[Proxy, BoundSymbol]
+    apart: dict[Proxy, Proxy]
     seen: set[Proxy]
     read: Callable[[Proxy], Proxy]
 
@@ -86,10 +88,12 @@ def functionalize_so_far(trace: Trace) -> Written:
     for p in storages.parent:
         if storages.root(p) in values:
             note(p)
+    with recording(storages.new):
+        apart = {p: storages.read(p) for p in views if p in storages.own}
     for p in storages.flowing:
         if isinstance(p, TensorProxy) and not p.spec.requires_grad:
             p.spec = p.spec.like(requires_grad=True)
-    return Written(storages.new.lines, values, views, storages.followed, storages.current)
+    return Written(storages.new.lines, values, views, apart, storages.followed, storages.current)
 
 
 def written_inputs(epilogue: Trace) -> list[Proxy]:
@@ -139,6 +143,7 @@ class Functionalizer:
         self.seen: dict[Proxy, int] = {}  # a proxy -> the count that `value` belongs to
         self.followed: set[Proxy] = set()  # roots that were written to where autograd sees it
         self.flowing: set[Proxy] = set()  # values computed here that require grad
+        self.own: dict[Proxy, Proxy] = {}  # a view without the history of its root -> what was last written into it that a gradient flows to
         self.bases: dict[Proxy, Proxy] = {}  # the views among the values of earlier programs -> what they are views of
         self.first = 0  # the number of the first line of the new trace that stands for the line that is visited
         self.hidden: set[Proxy] = set()  # views computed inside a line that only its own decomposition sees
@@ -204,6 +209,9 @@ class Functionalizer:
             self.hidden.discard(p)
             base = self.read(view.args[0])
             now = view.symbol(base, **view.kwargs)
+            if p in self.own:
+                now = UNSEEN(self.own[p], now) if p.spec.strides is None else prims.with_history(now, self.own[p])
+                self.flowing.add(now)
             untracked = self.history and _is_untracked(p, view)
             self.value[p], self.seen[p] = prims.detach(now) if untracked else now, count
             if self.flows(base) and not untracked:
@@ -223,7 +231,11 @@ class Functionalizer:
         chain, unseen, written, flows = [(p, new)], False, new, self.flows(new)
         while p in self.parent:
             view = self.parent[p]
-            p, unseen = view.args[0], unseen or view.symbol is prims.detach
+            if not unseen and not shares_history(view):
+                chain, unseen = self.keep_history(chain, self.own.get(p)), True
+                if self.history and self.flows(chain[-1][1]):
+                    self.own[p] = chain[-1][1]
+            p = view.args[0]
             kwargs = view.kwargs
             if (window := _window_of_repeated(view, self.parent.get(p))) is not None:
                 p, kwargs = self.parent[p].args[0], window
@@ -253,11 +265,11 @@ class Functionalizer:
                 self.value[p], self.seen[p] = _laid_out(new, p), count
         self.writes[root] = count
 
-    def flows(self, value: Proxy) -> bool:
+    def flows(self, value: Proxy | None) -> bool:
         """Return whether a value of the new trace requires grad."""
         return value in self.flowing or (isinstance(value, TensorProxy) and value.spec.requires_grad)
 
-    def keep_history(self, chain: list[tuple[Proxy, Proxy]], before: Proxy) -> list[tuple[Proxy, Proxy]]:
+    def keep_history(self, chain: list[tuple[Proxy, Proxy]], before: Proxy | None) -> list[tuple[Proxy, Proxy]]:
         """Return `chain`, the values of a written tensor and of all that it views, so that its root still requires grad where it did `before`."""
         root, new = chain[-1]
         if not self.history or not isinstance(new, TensorProxy) or not new.spec.dtype.inexact:
@@ -339,7 +351,7 @@ class Functionalizer:
         for p in self.stale & {*self.provided, *map(self.root, results)}:
             self._check_fresh(p)
         mutated = [p for p in (*old.inputs, *old.constants) if self.writes.get(p)]
-        owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.provided)])
+        owned = dict.fromkeys([*mutated, *(r for p in results if (r := self.root(p)) not in self.provided), *filter(self._is_apart, results)])
         returned: dict[Proxy, Proxy] = {}
         storages, copied = set[Proxy](), set(mutated)  # the results have each their own storage; what is copied to an input needs none
         values = {root: self.numbers(root) for root in owned}
@@ -363,11 +375,21 @@ class Functionalizer:
         if p in self.parent:
             view = self.parent[p]
             view_again = view.symbol(self._again(view.args[0], returned), **view.kwargs)
+            if p in returned:
+                return prims.with_history(view_again, returned[p])
             return prims.detach(view_again) if self.history and _is_untracked(p, view) else view_again
         if p in self.renewed and self._is_real(self.renewed[p], returned):
             memory = self._again(self.renewed[p], returned)
             return prims.with_history(memory, returned[p]) if p in returned else memory
         return p if p in self.provided else returned[p]
+
+    def _is_apart(self, p: Proxy) -> bool:
+        """Return whether the history of `p` is that of what was written into a view that does not share the one of its memory."""
+        while p in self.parent:
+            if not shares_history(self.parent[p]):
+                return p in self.own
+            p = self.parent[p].args[0]
+        return False
 
     def _is_real(self, p: Proxy, returned: dict[Proxy, Proxy]) -> bool:
         """Return whether there is the storage of `p` when the computation has ended."""
@@ -378,7 +400,7 @@ class Functionalizer:
 def _is_untracked(p: Proxy, view: BoundSymbol) -> bool:
     """Return whether `p` was computed with grad mode off, of a tensor that requires grad: then no gradient flows through it."""
     base = view.args[0]
-    if view.symbol is prims.detach or not (isinstance(p, TensorProxy) and isinstance(base, TensorProxy)):
+    if not shares_history(view) or not (isinstance(p, TensorProxy) and isinstance(base, TensorProxy)):
         return False
     return p.spec.dtype.inexact and base.spec.requires_grad and not p.spec.requires_grad
 
