@@ -74,7 +74,20 @@ def step(p, x):
     return loss.detach()
 
 
-@pytest.mark.parametrize("fn", [clamped, swapped_once, of_computed, step])
+def created(p, x):
+    w = nn.Parameter(torch.ones(3))
+    w.data = w.data * 2
+    return p * w
+
+
+def module_moved(p, x):
+    layers = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).to(p.device).float()
+    for parameter in layers.parameters():
+        nn.init.constant_(parameter, 0.5)
+    return layers(p)
+
+
+@pytest.mark.parametrize("fn", [clamped, swapped_once, of_computed, step, created, module_moved])
 def test_values_and_gradients_are_eagers(fn):
     results = []
     for function in (fn, dovetail.jit(fn)):
@@ -99,6 +112,19 @@ def viewed(p, x):
 def of_another_shape(p, x):
     p.data = x.sum(0)
     return p + 1
+
+
+def old_name_of_created(p, x):
+    old = torch.ones(3)
+    w = nn.Parameter(old)
+    w.data = w.data * 2
+    return old * p
+
+
+def part_of_created(p, x):
+    part = torch.ones(2, 3)[0]
+    part.data = x.sum(0)
+    return part * p
 
 
 def old_view(p, x):
@@ -133,7 +159,18 @@ def value_of_two(p, x):
     return p + q
 
 
-REFUSED = [shared, viewed, of_another_shape, old_view, old_view_returned, value_written, value_returned, value_of_two]
+REFUSED = [
+    shared,
+    viewed,
+    of_another_shape,
+    old_name_of_created,
+    part_of_created,
+    old_view,
+    old_view_returned,
+    value_written,
+    value_returned,
+    value_of_two,
+]
 
 
 @pytest.mark.parametrize("fn", REFUSED)

@@ -381,3 +381,12 @@ def test_scenario_10_a_custom_operator_without_shapes_says_what_it_wants(operato
 def test_an_operation_of_torchs_without_shapes_says_so() -> None:
     with pytest.raises(Unsupported, match="the shapes of its results are unknown"):  # its kernel gets the fake tensors, and reads their memory
         dovetail.jit(lambda: torch.quasirandom.SobolEngine(2, scramble=True, seed=1).draw(3))()
+
+
+def test_no_gradient_flows_through_what_is_not_differentiable() -> None:
+    programs = [torch.histc, torch.special.bessel_j0, torch.special.airy_ai, lambda t: torch.linspace(t[0], 1.0, 3)]
+    for program in programs:
+        t = x(3).requires_grad_()
+        assert not program(t).requires_grad and not dovetail.jit(program)(t).requires_grad
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            dovetail.jit(program)(t).sum().backward()

@@ -3,7 +3,7 @@
 The program writes the values into the memory that p has.  That is the same as long as nothing else uses this memory or that of `value`:
 
 - `value` has the shape, dtype, device and strides of p, and is a result of the program with memory of its own;
-- p is no view, and a guard checks at every call that no other tensor shares its memory;
+- p is all of a tensor that the program created, or a guard checks at every call that no other tensor shares its memory;
 - other names of the two memories, as an earlier `p.data` or `value` itself, are not used afterwards.
 """
 
@@ -27,7 +27,7 @@ def set_data(recorder: Any, tracker: Any, p: TensorProxy, value: TensorProxy) ->
     if _is_data_of(p, value, lines):
         return
     roots = storage_roots(trace, lines)
-    root = roots.get(value, value)
+    root, base = roots.get(value, value), roots.get(p, p)
     outside = {*trace.inputs, *trace.constants, *recorder.real}
     real = recorder.real.get(p)
     problem = None
@@ -37,7 +37,7 @@ def set_data(recorder: Any, tracker: Any, p: TensorProxy, value: TensorProxy) ->
         problem = f'of a tensor "{p.spec}" to "{value.spec}", which has another shape, dtype, device or strides'
     elif root in outside or root.spec.numel != value.spec.numel:
         problem = "to a tensor that would share memory with another"
-    elif roots.get(p, p) is not p or (real is None and p in outside):
+    elif (base in outside or base.spec.numel != p.spec.numel) if base is not p else real is None and p in outside:
         problem = "of a tensor that is a view of another"
     elif real is not None and not owns_memory(real):
         problem = "of a tensor whose memory other tensors use"
@@ -46,12 +46,12 @@ def set_data(recorder: Any, tracker: Any, p: TensorProxy, value: TensorProxy) ->
     if real is not None:
         tracker.guard("alone", tracker.source(p), owns_memory)
     call(torch.Tensor.copy_, (call(torch.Tensor.detach, (p,), {}), value), {})
-    recorder.environment.parted |= {x for x, r in roots.items() if (r is root or r is p) and x is not p}
+    recorder.environment.parted |= {x for x, r in roots.items() if (r is root or r is base) and x is not p}
 
 
 def _is_data_of(p: TensorProxy, value: TensorProxy, lines: list) -> bool:
-    """Return whether `value` is p.data already, as in `p.data = p.data.clamp_(0)`."""
+    """Return whether `value` is p already, or p.data, as in `p.data = p.data.clamp_(0)`."""
     bases, others = view_bases(lines), tracked_views(lines)
-    while value in bases and value not in others:
+    while value is not p and value in bases and value not in others:
         value = bases[value]
     return value is p

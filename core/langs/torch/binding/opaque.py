@@ -171,6 +171,8 @@ _OPERATORS = (OpOverload, OpOverloadPacket)
 
 def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any:
     tags = [Tag.RANDOM] if run.random else [] if run.specs is not None else [Tag.HOST]
+    if not tags and recorder.get().environment.grad_enabled() and not _flows(func, args, kwargs):
+        tags = [Tag.NO_GRAD]
     names = tuple(k for k, v in kwargs.items() if any(x.spec.requires_grad for x in proxies(v)))
     if names and not tags and recorder.get().environment.grad_enabled():
         rest = {k: v for k, v in kwargs.items() if k not in names}
@@ -185,6 +187,36 @@ def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any
         return opaque_symbol(func, "opaque", tags)(*args, **kwargs)
     finally:
         _current_run.reset(token)
+
+
+_FLOWING: set[Callable] = (
+    set()
+)  # callables through which a gradient has flowed; those without one are run each time, since it may depend on arguments
+
+
+def _flows(func: Callable, args: tuple, kwargs: dict) -> bool:
+    """Return whether a gradient flows through this call in eager mode: not through torch.histc, as one that is not differentiable."""
+    if func in _FLOWING or not any([p.spec.requires_grad for p in proxies((args, kwargs))]):
+        return True
+
+    def results(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree_map(lambda x: x.detach().requires_grad_() if isinstance(x, torch.Tensor) and _is_inexact(x) else x, (args, kwargs))
+        with torch.enable_grad():
+            return func(*args, **kwargs)
+
+    try:
+        specs = tree_map(lambda x: getattr(x, "spec", x), (args, kwargs))
+        outputs = tensors_in(run_on_fakes(results, func, *specs).result, torch.Tensor)
+    except Exception:  # as a rule that cannot run with autograd: the gradient is computed, or refused, when it is needed
+        return True
+    flows = any([x.requires_grad for x in outputs]) or not any(map(_is_inexact, outputs))
+    if flows:
+        _FLOWING.add(func)
+    return flows
+
+
+def _is_inexact(x: torch.Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
 
 
 def _functional(run: FakeRun, func: Callable, args: tuple, kwargs: dict, inputs: list[Any]) -> list[Any]:
