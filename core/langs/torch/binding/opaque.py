@@ -195,8 +195,11 @@ _FLOWING: set[Callable] = (
 
 
 def _flows(func: Callable, args: tuple, kwargs: dict) -> bool:
-    """Return whether a gradient flows through this call in eager mode: not through torch.histc, as one that is not differentiable."""
-    if func in _FLOWING or not any([p.spec.requires_grad for p in proxies((args, kwargs))]):
+    """Return whether a gradient flows through this call in eager mode: not through torch.histc, as one that is not differentiable.
+
+    Custom operators say themselves; their autograd is code of the user's, which does not run while tracing.
+    """
+    if func in _FLOWING or isinstance(func, _OPERATORS) or func in NAMED or not any([p.spec.requires_grad for p in proxies((args, kwargs))]):
         return True
 
     def results(*args: Any, **kwargs: Any) -> Any:
