@@ -85,6 +85,7 @@ class TorchEnvironment(Environment):
         self.device = torch.get_default_device()  # at the start
         self.examples: set[Proxy] = set()  # values of one example of a batch: outside of the function that vmap was applied to they do not exist
         self.parted: set[Proxy] = set()  # other names of memory that `p.data = value` has given away
+        self.leaving: set[Proxy] = set()  # parameters that are parted once those in their place exist
 
     def check_escapes(self, values: Iterable[Proxy]) -> None:
         """Refuse a program that uses a value of one example of a batch outside of the function that vmap was applied to."""

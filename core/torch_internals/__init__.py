@@ -85,6 +85,7 @@ from dovetail.torch_internals.operations import FUSED as FUSED
 from dovetail.torch_internals.operations import GET_STEP as GET_STEP
 from dovetail.torch_internals.operations import GROUP_TENSORS as GROUP_TENSORS
 from dovetail.torch_internals.operations import MKLDNN as MKLDNN
+from dovetail.torch_internals.operations import SETS_DATA as SETS_DATA
 from dovetail.torch_internals.operations import aten as aten
 from dovetail.torch_internals.subgradients import CLAMP_BY_NUMBERS as CLAMP_BY_NUMBERS
 from dovetail.torch_internals.subgradients import CLAMP_BY_TENSORS as CLAMP_BY_TENSORS

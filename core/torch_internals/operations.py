@@ -16,6 +16,11 @@ GROUP_TENSORS = Internal(
     purpose="trace optimizers and clip_grad_norm_, which group gradients by device and dtype",
     fallback="such functions are refused",
 )
+SETS_DATA = Internal(
+    "torch._has_compatible_shallow_copy_type",
+    purpose="trace Module.to of a module that the program creates, where it changes a dtype or device",
+    fallback="such a program is refused",
+)
 GET_STEP = Internal(
     "torch.optim.optimizer._get_value",
     purpose="compute with the step count of an optimizer in double precision, without its value",

@@ -13,6 +13,7 @@ import pytest
 from dovetail_conformance.checks import CHECKS
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("plain English")  # one process parses all the code
 PACKAGES = [
     *(ROOT / name for name in ("core", "benchmarks", "release", "examples")),
     ROOT / "conformance" / "dovetail_conformance",

@@ -87,15 +87,25 @@ def module_moved(p, x):
     return layers(p)
 
 
-@pytest.mark.parametrize("fn", [clamped, swapped_once, of_computed, step, created, module_moved])
+def module_of_another_dtype(p, x):
+    layers = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).double()
+    for parameter in layers.parameters():
+        nn.init.constant_(parameter, 0.5)
+    half = nn.Linear(3, 2)
+    nn.init.ones_(half.weight)
+    return layers(p.double()), half.to(torch.bfloat16).weight
+
+
+@pytest.mark.parametrize("fn", [clamped, swapped_once, of_computed, step, created, module_moved, module_of_another_dtype])
 def test_values_and_gradients_are_eagers(fn):
     results = []
     for function in (fn, dovetail.jit(fn)):
         p = X.clone().requires_grad_(fn in (of_computed, step))
         out = function(p, X.flip(0).contiguous())
+        out, *more = out if isinstance(out, tuple) else (out,)
         if out.requires_grad:
             out.sum().backward()
-        results.append((out.detach(), p.detach().clone(), p.grad))
+        results.append((out.detach(), *[each.detach() for each in more], p.detach().clone(), p.grad))
     torch.testing.assert_close(results[1], results[0])
 
 
@@ -119,6 +129,13 @@ def old_name_of_created(p, x):
     w = nn.Parameter(old)
     w.data = w.data * 2
     return old * p
+
+
+def parameter_before_its_dtype(p, x):
+    layer = nn.Linear(3, 2)
+    weight = layer.weight
+    layer.double()
+    return p @ weight.T.float()
 
 
 def part_of_created(p, x):

@@ -26,6 +26,8 @@ def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad:
     inexact = parameter.spec.dtype.inexact
     require(inexact or not needs_grad, "Only Tensors of floating point and complex dtype can require gradients", error=RuntimeError)
     autograd.parameters[parameter] = None
+    environment = autograd.recorder.environment
+    environment.parted, environment.leaving = environment.parted | environment.leaving, set()
     return autograd.require_gradient(parameter) if needs_grad else parameter
 
 

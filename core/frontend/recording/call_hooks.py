@@ -39,6 +39,7 @@ from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.recording import host_numbers, nn_module_tracing
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.control_flow import CONTROL_FLOW, program_of
+from dovetail.frontend.recording.data_writes import is_replaced
 from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata, method_changing
@@ -56,6 +57,7 @@ from dovetail.torch_internals import (
     FUNCTORCH_MODULE,
     GET_STEP,
     GROUP_TENSORS,
+    SETS_DATA,
     OpOverload,
     TorchDispatchMode,
     compiled_by_dynamo,
@@ -235,6 +237,8 @@ class CallHooks(ValueHooks):
                 return create_parameter(self.autograd, *args, **kwargs)
             if (cls := function_applied(function)) is not None:
                 return self._applied(tracker, function, cls, args, kwargs)
+            if function is SETS_DATA.value and is_replaced(self, *args):
+                return False
             if function in OVERRIDE_CHECKS:  # no overrides, so that functions run; in modules there are, so that they avoid paths without gradients
                 for x in leaves(args):
                     tracker.outside(x)  # guards its class

@@ -49,6 +49,17 @@ def set_data(recorder: Any, tracker: Any, p: TensorProxy, value: TensorProxy) ->
     recorder.environment.parted |= {x for x, r in roots.items() if (r is root or r is base) and x is not p}
 
 
+def is_replaced(recorder: Any, p: Any, value: Any) -> bool:
+    """Return whether Module.to makes a new parameter of `value` in the place of `p`, rather than set the .data of p.
+
+    It does for a parameter that the program created, which cannot change its dtype, device or layout; what has the old one cannot use it.
+    """
+    if p not in recorder.autograd.parameters or (p.spec.agrees(value.spec) and p.spec.steps == value.spec.steps):
+        return False
+    recorder.environment.leaving.add(p)
+    return True
+
+
 def _is_data_of(p: TensorProxy, value: TensorProxy, lines: list) -> bool:
     """Return whether `value` is p already, or p.data, as in `p.data = p.data.clamp_(0)`."""
     bases, others = view_bases(lines), tracked_views(lines)
