@@ -96,7 +96,7 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
     builders: dict[Proxy, Callable[[Any], Any]] = {p: _attached for p in dependent if p in reached}
     for p in results:
         if p in autograd.leaves or p in autograd.parameters:
-            builders[p] = _leaf(p in autograd.parameters, p in autograd.leaves)
+            builders[p] = _leaf(p in autograd.parameters, p in autograd.leaves and p not in autograd.frozen)
     return builders
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 UNUSED = "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
+_NO_LEAF = "you can only change requires_grad flags of leaf variables; use x.detach() where no gradient is to flow to a computed one"
 _HOOK_TABLES = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -34,6 +35,7 @@ class TracedAutograd:
         grads: what the program has set `.grad` of a tensor to.
         leaves: tensors computed by the program that it has called requires_grad_() on, and parameters that it has created.
         marked: tensors from outside that it has called requires_grad_() on, before it read them.
+        frozen: leaves that it has called requires_grad_(False) on: lines read them detached from there on.
         parameters: the parameters among the tensors that the program has created.
         hooks: hooks on the gradients of tensors that the program has registered, by number.
         after: hooks that run once a gradient is accumulated.
@@ -48,6 +50,7 @@ class TracedAutograd:
         self.grads: dict[Proxy, Any] = {}
         self.leaves: dict[Proxy, None] = {}
         self.marked: set[Proxy] = set()
+        self.frozen: dict[Proxy, None] = {}
         self.parameters: dict[Proxy, None] = {}
         self.hooks: dict[Proxy, dict[int, Any]] = {}
         self.after: dict[Proxy, dict[int, Any]] = {}
@@ -87,10 +90,13 @@ class TracedAutograd:
         self.grads[p] = value
 
     def finish(self, tracker: Tracker) -> None:
-        """Set the gradients of tensors from outside after the computation."""
+        """Set the gradients of tensors from outside after the computation, and which of them require one no longer."""
         for p, value in self.pending():
             if p in self.recorder.real:
                 tracker.effects.set(p, "grad", value)
+        for p in self.frozen:
+            if p in self.recorder.real:
+                tracker.effects.set(p, "requires_grad", False)
 
     def pending(self) -> list[tuple[Proxy, Any]]:
         """Return the tensors whose gradient the program has set, and what to."""
@@ -143,7 +149,7 @@ class TracedAutograd:
             return self._grad_of_batch(tracker, outputs, inputs, _several(grad_outputs), retain_graph, more)
         wanted = _several(inputs)
         for p in wanted:
-            require(requires_grad(p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
+            require(self.requires_grad(tracker, p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
         seeds = _seeds(_several(outputs), _several(grad_outputs))
         grads = self._gradients(tracker, seeds, wanted, retain_graph, create_graph)
         if materialize_grads:
@@ -164,9 +170,9 @@ class TracedAutograd:
 
     def _leaves(self) -> list[Proxy]:
         real = self.recorder.real.items()  # a write may have given others a history
-        outside = [p for p, x in real if requires_grad(p) and (x.requires_grad or p in self.marked)]
+        outside = [p for p, x in real if requires_grad(p) and p not in self.frozen and (x.requires_grad or p in self.marked)]
         wrappers = [] if self.recorder.wrappers is None else self.recorder.wrappers.entered()
-        return [*outside, *filter(requires_grad, self.leaves), *wrappers]
+        return [*outside, *[p for p in self.leaves if requires_grad(p) and p not in self.frozen], *wrappers]
 
     def _gradients(
         self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool
@@ -295,7 +301,22 @@ class TracedAutograd:
         """Do p.requires_grad_(value)."""
         if value and not p.spec.requires_grad and p.spec.dtype.inexact:
             return self.mark(p) if p in self.recorder.real else self.require_gradient(p)
-        return LANGUAGE["requires_grad_"](p, value)
+        if value or not p.spec.requires_grad:
+            self.frozen.pop(p, None)
+            return LANGUAGE["requires_grad_"](p, value)
+        trace: Trace = self.recorder.trace
+        if trace.depth or trace.enclosing:
+            raise Unsupported(
+                f"requires_grad_(False) inside a function that is traced on its own is not traced; call it outside, or use detach()\n"
+                f"  called at {user_line()}"
+            )
+        require(self.is_leaf(self.recorder.environment.tracker, p), _NO_LEAF, error=RuntimeError)
+        self.frozen[p], self.used = None, True
+        return p
+
+    def requires_grad(self, tracker: Tracker, p: Proxy) -> bool:
+        """Return p.requires_grad."""
+        return requires_grad(p) and p not in self.frozen
 
     def mark(self, p: Proxy) -> Proxy:
         """Let a tensor from outside require grad from the beginning of the computation on; what has read it before reads it detached."""
@@ -372,6 +393,7 @@ ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
     "grad": TracedAutograd.grad_of,
     "grad_fn": _grad_fn,
     "is_leaf": TracedAutograd.is_leaf,
+    "requires_grad": TracedAutograd.requires_grad,
     **{name: _method(name) for name in ("backward", "retain_grad", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook")},
 }
 

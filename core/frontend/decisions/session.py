@@ -282,7 +282,7 @@ class Session(CountingRequester):
         """Return the state of the interpreter."""
         autograd = self.recorder.autograd
         reader = Reader(self.environment.tracker, self.functionalizer, self.places.get, self.numbers)
-        reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves, self.freed)
+        reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves, autograd.frozen, self.freed)
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), repr(autocast_state())
         settings = *modes, torch.get_default_dtype(), repr(torch.get_default_device())
         gradients = reader.of([autograd.pending(), list(autograd.hooks.items()), list(autograd.after.items())])

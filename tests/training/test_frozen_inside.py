@@ -1,0 +1,226 @@
+"""requires_grad_(False) and requires_grad = False inside compiled functions, as steps of two networks switch the gradients of one off."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import dovetail
+
+X = torch.arange(3.0)
+
+
+def adversarial_step(compile):
+    generator = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
+    critic = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    first, second = torch.optim.Adam(generator.parameters(), 1e-2), torch.optim.Adam(critic.parameters(), 1e-2)
+
+    def step(real, z):
+        for p in critic.parameters():
+            p.requires_grad = False
+        first.zero_grad()
+        fake = generator(z)
+        F.softplus(-critic(fake)).mean().backward()
+        first.step()
+        for p in critic.parameters():
+            p.requires_grad = True
+        second.zero_grad()
+        loss = (F.softplus(-critic(real)) + F.softplus(critic(fake.detach()))).mean()
+        loss.backward()
+        second.step()
+        return loss.detach()
+
+    compiled = compile(step)
+    losses = [compiled(torch.randn(5, 3), torch.randn(5, 2)) for _ in range(4)]
+    return losses, [(p.detach(), p.requires_grad) for p in (*generator.parameters(), *critic.parameters())]
+
+
+def frozen_by_forward(compile):
+    class Tuned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            self.body.requires_grad_(False)
+            return self.head(self.body(x))
+
+    model = Tuned()
+    compiled, seen = compile(model), []
+    for _ in range(3):
+        y = compiled(torch.randn(4, 3))
+        y.sum().backward()
+        seen.append((y.detach(), [(p.requires_grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]))
+    return seen
+
+
+def read_before_and_after(compile):
+    w = nn.Parameter(torch.ones(3))
+
+    def program(x):
+        first = (w * x).sum()
+        w.requires_grad_(False)
+        second, flag = (w * w * x).sum(), w.requires_grad
+        w.requires_grad_(True)
+        return first + second + (w * 3).sum(), second.requires_grad, flag
+
+    y, *flags = compile(program)(X)
+    y.backward()
+    return y.detach(), w.grad, flags, w.requires_grad
+
+
+def left_frozen(compile):
+    w, flags = nn.Parameter(torch.ones(3)), []
+
+    def program(x):
+        first = (w * x).sum()
+        w.requires_grad_(False)
+        return first, (w * x).sum()
+
+    compiled = compile(program)
+    for _ in range(2):
+        first, second = compiled(X)
+        flags.append((first.requires_grad, second.requires_grad, w.requires_grad))
+        if first.requires_grad:
+            first.backward()  # adds nothing to a leaf that requires no gradient now
+    return flags, w.grad
+
+
+def written_while_frozen(compile):
+    w = nn.Parameter(torch.ones(3))
+
+    def program(x):
+        w.requires_grad_(False)
+        w.mul_(2)
+        w[0] += x[1]
+        w.requires_grad_(True)
+        return (w * x).sum()
+
+    compile(program)(X).backward()
+    return w.detach(), w.grad, w.requires_grad
+
+
+def decided(compile):
+    w, seen = nn.Parameter(torch.ones(3)), []
+
+    def program(x):
+        w.requires_grad_(False)
+        y = w * x
+        if y.sum() > 0:
+            y = y + w
+        w.requires_grad_(True)
+        return y if y.sum() > 100 else y * w
+
+    compiled = compile(program)
+    for k in (1.0, -1.0, 50.0, 2.0):
+        w.grad, y = None, compiled(X * k)
+        if y.requires_grad:
+            y.sum().backward()
+        seen.append((y.detach(), y.requires_grad, w.requires_grad, w.grad))
+    return seen
+
+
+def backward_while_frozen(compile):
+    w = nn.Parameter(torch.ones(3))
+
+    def program(x):
+        loss = (w * x).sum()
+        w.requires_grad_(False)
+        loss.backward()
+        w.requires_grad_(True)
+        return (w * x).sum()
+
+    y = compile(program)(X)
+    return w.grad, y.requires_grad
+
+
+def functions_inside(compile):
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * b
+
+        @staticmethod
+        def backward(ctx, g):
+            a, _ = ctx.saved_tensors
+            assert ctx.needs_input_grad == (False, True)
+            return None, g * a
+
+    w, v = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+
+    def program(x):
+        w.requires_grad_(False)
+        y = Product.apply(w, v) + torch.func.grad(lambda t: (t * w).square().sum())(x) + checkpoint(lambda t: (t * w).sin(), x, use_reentrant=False)
+        w.requires_grad_(True)
+        return y.sum() + w.sum()
+
+    x = X.clone().requires_grad_()
+    compile(program)(x).backward()
+    return w.grad, v.grad, x.grad
+
+
+def optimised(compile):
+    a, b, seen = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3)), []
+    optimizer = torch.optim.SGD([a, b], 0.1, momentum=0.9)
+
+    def step(x, frozen):
+        a.requires_grad_(not frozen)
+        optimizer.zero_grad()
+        loss = (a * b * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled = compile(step)
+    for frozen in (False, True, True, False):
+        seen.append((compiled(torch.ones(3), frozen), a.detach().clone(), b.detach().clone(), a.requires_grad))
+    return seen
+
+
+def created(compile):
+    def program(x):
+        y = x.detach() * 2
+        y.requires_grad_()
+        first = (y * x).sum()
+        y.requires_grad_(False)
+        return y, first, (y * y).sum()
+
+    x = torch.ones(3, requires_grad=True)
+    y, first, second = compile(program)(x)
+    first.backward()
+    return y.requires_grad, y.grad, second.requires_grad, x.grad
+
+
+PROGRAMS = [
+    *(adversarial_step, frozen_by_forward, read_before_and_after, left_frozen, written_while_frozen, decided),
+    *(backward_while_frozen, functions_inside, optimised, created),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_gradients_and_flags_are_those_of_eager_mode(program):
+    torch.manual_seed(0)
+    expected = program(lambda fn: fn)
+    torch.manual_seed(0)
+    torch.testing.assert_close(program(dovetail.jit), expected)
+
+
+def test_no_leaf_is_frozen_that_is_none():
+    x, w = torch.ones(3, requires_grad=True), nn.Parameter(torch.ones(3))
+
+    def computed(x):
+        return (x * 2).requires_grad_(False)
+
+    def of_frozen(x):
+        loss = (w * x).sum()
+        w.requires_grad_(False)
+        return torch.autograd.grad(loss, w)
+
+    for program, argument in ((computed, x), (lambda x: x.requires_grad_(False), x * 2), (of_frozen, x)):
+        with pytest.raises(RuntimeError, match=r"leaf variables|does not require grad"):
+            dovetail.jit(program)(argument)
+    assert x.requires_grad
