@@ -5,6 +5,7 @@ from __future__ import annotations
 import harness
 import pytest
 import torch
+from eager_versions import RELEASE
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -240,7 +241,7 @@ OTHER_SIZES = {
     "packed": lambda x: ((x * 255).to(torch.uint8).view(torch.int32) >> 3 & 0xFF).sum(),
     "unpacked": lambda x: torch.zeros(4, 32, dtype=torch.uint8).view(torch.float32).copy_(x),
     "complex": lambda x: (torch.complex(x, x).view(torch.float32) + 1, torch.complex(x, x).view(torch.float64)),
-    "vmap": lambda x: torch.vmap(lambda row: row.view(torch.uint8))(x),
+    "vmap": lambda x: torch.vmap(lambda row: row.view(torch.uint8))(x) if RELEASE > (2, 10) else x.view(torch.uint8),
     "bytes written": bytes_written,
     "halves written": halves_written,
     "complex written": complex_written,

@@ -114,7 +114,7 @@ def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> Fa
     if not has_sizes((args, kwargs)):
         return _run_on_numbers(run, func, args, kwargs)
     known = _run_on_sizes(run, func, args, kwargs)
-    if known is not None:
+    if known is not None and _fits(known, run, func, args, kwargs):
         return known
     try:
         known = _run_on_numbers(run, func, *tree_map(partial(_with_ints, hint_of), (args, kwargs)))
@@ -125,6 +125,14 @@ def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> Fa
         raise
     tree_map(partial(_with_ints, int), (args, kwargs))
     return known
+
+
+def run_on_hints(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun:
+    """Call `run` as run_on_fakes does, with the sizes of the call that is traced: it pins none."""
+    args, kwargs = tree_map(partial(_with_ints, hint_of), (args, kwargs))
+    if _WITHOUT_FAKES.get() and (known := _run_without_fakes(run, func, args, kwargs)) is not None:
+        return known
+    return _run_on_numbers(run, func, args, kwargs)
 
 
 def _run_on_numbers(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun:
@@ -191,6 +199,16 @@ def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> F
             return _observe(run, func, args, kwargs, device)
     except Exception:  # the call itself may be at fault, which a run on the numbers reports
         return None
+
+
+def _fits(known: FakeRun, run: Callable, func: Callable, args: tuple, kwargs: dict) -> bool:
+    """Return whether a rule for sizes gives the shapes of this call: that of torch 2.10 for an LSTM does not."""
+    try:
+        numbers = run_on_hints(run, func, args, kwargs)
+    except Exception:  # what has a rule for sizes alone
+        return True
+    here = [_with_ints(hint_of, spec).shape for spec in tensors_in(known.specs, TensorSpec)]
+    return here == [spec.shape for spec in tensors_in(numbers.specs, TensorSpec)]
 
 
 def _with_ints(of: Callable[[Any], int], x: Any) -> Any:

@@ -23,7 +23,7 @@ import torch
 
 from dovetail.errors import DovetailError, InputError, ValueDependent
 from dovetail.langs.torch.binding.bridge import spec_of, torch_device
-from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, tensors_in
+from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, run_on_hints, tensors_in
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced, unsupported_gradient
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
@@ -209,7 +209,7 @@ def _flows(func: Callable, args: tuple, kwargs: dict) -> bool:
 
     try:
         specs = tree_map(lambda x: getattr(x, "spec", x), (args, kwargs))
-        outputs = tensors_in(run_on_fakes(results, func, *specs).result, torch.Tensor)
+        outputs = tensors_in(run_on_hints(results, func, *specs).result, torch.Tensor)
     except Exception:  # as a rule that cannot run with autograd: the gradient is computed, or refused, when it is needed
         return True
     flows = any([x.requires_grad for x in outputs]) or not any(map(_is_inexact, outputs))
