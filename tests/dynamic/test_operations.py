@@ -197,3 +197,20 @@ def test_one_program_has_gradients_for_every_size(fn):
             torch.autograd.grad((got * weights).sum(), x), torch.autograd.grad((want * weights).sum(), y), rtol=1e-4, atol=1e-5
         )
     assert compiled.cache_info().misses == 1
+
+
+def test_a_rule_that_is_wrong_for_symbols_is_not_used():
+    @torch.library.custom_op("dovetail_tests::wrong_rule", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x])
+
+    @doubled.register_fake
+    def shapes(x):
+        rows = 2 * x.shape[0]
+        return x.new_empty((rows if type(rows) is int else rows + 1, x.shape[1]))
+
+    compiled = dovetail.jit(lambda x: doubled(x).sum(1) + 1)
+    for n in (4, 6, 10):
+        x = torch.randn(n, 3)
+        dovetail.mark_dynamic(x, 0)
+        torch.testing.assert_close(compiled(x), doubled(x).sum(1) + 1)
