@@ -372,7 +372,7 @@ class CallHooks(ValueHooks):
         if function is apply_traced:  # the program's own forward gets the arguments as they are
             for name in _FUNCTION_PARTS:
                 tracker.from_class(args[0], name)
-            args = [args[0], *self.environment.unfrozen(args[1:])]
+            args = [args[0], *self.environment.without_frozen(args[1:])]
         else:
             args, kwargs = _native_arguments(tracker, function, args, kwargs)
         result = self.on_arrays(tracker, function, args, kwargs)

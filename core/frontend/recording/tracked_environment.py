@@ -304,7 +304,7 @@ class TrackedEnvironment(TorchEnvironment):
         if trace.depth:
             return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)
-        tree = tree if symbol is prims.detach else self.unfrozen(tree)
+        tree = tree if symbol is prims.detach else self.without_frozen(tree)
         if symbol is not None and may_raise(symbol, tree) and is_handled(ERRORS):
             self.start_again_after(symbol)
         if symbol is None or self.casting or not any_autocast():
@@ -315,7 +315,7 @@ class TrackedEnvironment(TorchEnvironment):
         finally:
             self.casting = False
 
-    def unfrozen(self, tree: Any) -> Any:
+    def without_frozen(self, tree: Any) -> Any:
         """Return what an operation reads where its arguments are `tree`: detached leaves in the place of those that require no gradient now."""
         frozen = self.tracker.recorder.autograd.frozen
         return tree_map(lambda x: prims.detach(x) if is_proxy(x) and x in frozen else x, tree) if frozen else tree

@@ -189,9 +189,7 @@ def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any
         _current_run.reset(token)
 
 
-_FLOWING: set[Callable] = (
-    set()
-)  # callables through which a gradient has flowed; those without one are run each time, since it may depend on arguments
+_FLOWING: set[Callable] = set()  # callables through which a gradient has flowed; of others, arguments may decide it
 
 
 def _flows(func: Callable, args: tuple, kwargs: dict) -> bool:
