@@ -115,6 +115,7 @@ class _Interpreted(Acquired):
         if (
             recorder.returns_tensors
             and not self.spent
+            and not recorder.autograd.frozen
             and not captured.effects
             and not captured.sources
             and is_plain(captured.value)

@@ -1,4 +1,4 @@
-"""requires_grad_(False) and requires_grad = False inside compiled functions, as steps of two networks switch the gradients of one off."""
+"""requires_grad_(False) and detach_() inside compiled functions, as steps of two networks switch the gradients of one off."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dovetail
+from dovetail.errors import Unsupported
 
 X = torch.arange(3.0)
 
@@ -195,9 +196,72 @@ def created(compile):
     return y.requires_grad, y.grad, second.requires_grad, x.grad
 
 
+def states_cut(compile):
+    def program(x):
+        h, outputs = torch.zeros(4), []
+        for row in x:
+            h = torch.tanh(h + row)
+            h.detach_()
+            h = h * row
+            outputs.append(h)
+        return torch.stack(outputs), h
+
+    x = torch.arange(12.0).view(3, 4).div(7).requires_grad_()
+    outputs, _ = compile(program)(x)
+    outputs.sum().backward()
+    return outputs.detach(), x.grad
+
+
+def written_after_a_cut(compile):
+    def program(x):
+        h = x * 2
+        h.detach_()
+        flag = h.requires_grad
+        h.add_(x)
+        return h, flag, h.requires_grad, h.is_leaf
+
+    x = torch.ones(3, requires_grad=True)
+    h, *flags = compile(program)(x)
+    h.sum().backward()
+    return h.detach(), x.grad, flags
+
+
+def cut_and_returned(compile):
+    def program(x):
+        h = x * 2
+        g = h * 3
+        h.detach_()
+        return h, g, h + x
+
+    x = torch.ones(3, requires_grad=True)
+    h, *others = compile(program)(x)
+    sum(each.sum() for each in others).backward()
+    return h.requires_grad, h.detach(), x.grad
+
+
+def cut_by_a_decision(compile):
+    seen = []
+
+    def program(x):
+        h = x * 2
+        h.detach_()
+        if h.sum() > 0:
+            h.add_(x)
+        return h * x
+
+    compiled = compile(program)
+    for k in (1.0, -1.0, 0.5):
+        x = torch.full((3,), k, requires_grad=True)
+        y = compiled(x)
+        y.sum().backward()
+        seen.append((y.detach(), x.grad))
+    return seen
+
+
 PROGRAMS = [
     *(adversarial_step, frozen_by_forward, read_before_and_after, left_frozen, written_while_frozen, decided),
     *(backward_while_frozen, functions_inside, optimised, created),
+    *(states_cut, written_after_a_cut, cut_and_returned, cut_by_a_decision),
 ]
 
 
@@ -207,6 +271,30 @@ def test_gradients_and_flags_are_those_of_eager_mode(program):
     expected = program(lambda fn: fn)
     torch.manual_seed(0)
     torch.testing.assert_close(program(dovetail.jit), expected)
+
+
+def written_with_history(x, w):
+    w.requires_grad_(False)
+    w.copy_(x * 2)
+    return w * 1
+
+
+def leaf_after_a_cut(x, w):
+    h = x * 2
+    h.detach_()
+    return h.requires_grad_() * w
+
+
+def outside_cut(x, w):
+    return x.detach_() * w
+
+
+@pytest.mark.parametrize("program", [written_with_history, leaf_after_a_cut, outside_cut])
+def test_what_is_not_traced_names_a_way_out(program):
+    x, w = torch.ones(3, requires_grad=True), nn.Parameter(torch.ones(3))
+    with pytest.raises(Unsupported, match=r"not traced; (write|call)"):
+        dovetail.jit(program)(x, w)
+    assert torch.equal(w, torch.ones(3)) and w.requires_grad and x.requires_grad
 
 
 def test_no_leaf_is_frozen_that_is_none():

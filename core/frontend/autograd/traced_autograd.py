@@ -18,6 +18,7 @@ from dovetail.langs.torch import LANGUAGE
 from dovetail.prims import recorder as current_recorder
 from dovetail.torch_internals import freed_graph
 from dovetail.trace import Proxy, TensorProxy, Trace, is_proxy, requires_grad, user_line
+from dovetail.trace.aliases import tracked_views
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -35,7 +36,8 @@ class TracedAutograd:
         grads: what the program has set `.grad` of a tensor to.
         leaves: tensors computed by the program that it has called requires_grad_() on, and parameters that it has created.
         marked: tensors from outside that it has called requires_grad_() on, before it read them.
-        frozen: leaves that it has called requires_grad_(False) on: lines read them detached from there on.
+        frozen: leaves that it has called requires_grad_(False) on, and tensors that it has called detach_() on: the detached views of them that
+            lines read from there on.
         parameters: the parameters among the tensors that the program has created.
         hooks: hooks on the gradients of tensors that the program has registered, by number.
         after: hooks that run once a gradient is accumulated.
@@ -50,7 +52,7 @@ class TracedAutograd:
         self.grads: dict[Proxy, Any] = {}
         self.leaves: dict[Proxy, None] = {}
         self.marked: set[Proxy] = set()
-        self.frozen: dict[Proxy, None] = {}
+        self.frozen: dict[Proxy, Proxy] = {}
         self.parameters: dict[Proxy, None] = {}
         self.hooks: dict[Proxy, dict[int, Any]] = {}
         self.after: dict[Proxy, dict[int, Any]] = {}
@@ -77,6 +79,7 @@ class TracedAutograd:
 
     def is_leaf(self, tracker: Tracker, p: Proxy) -> bool:
         """Return whether a tensor is a leaf of the autograd graph."""
+        p = self.frozen.get(p, p)
         real = self.recorder.real.get(p)
         if real is None or not requires_grad(p) or p in self.marked:
             return p in self.leaves or p in self.marked or not requires_grad(p)
@@ -94,8 +97,12 @@ class TracedAutograd:
         for p, value in self.pending():
             if p in self.recorder.real:
                 tracker.effects.set(p, "grad", value)
-        for p in self.frozen:
+        for p, now in self.frozen.items():
             if p in self.recorder.real:
+                if requires_grad(now):
+                    raise Unsupported(
+                        f'{p.name}: "{p.spec}" gets a history after requires_grad_(False), by a write, which is not traced; write what is detached'
+                    )
                 tracker.effects.set(p, "requires_grad", False)
 
     def pending(self) -> list[tuple[Proxy, Any]]:
@@ -301,22 +308,50 @@ class TracedAutograd:
         """Do p.requires_grad_(value)."""
         if value and not p.spec.requires_grad and p.spec.dtype.inexact:
             return self.mark(p) if p in self.recorder.real else self.require_gradient(p)
-        if value or not p.spec.requires_grad:
-            self.frozen.pop(p, None)
+        if value == self.requires_grad(None, p):
+            return p
+        if value and p in self.frozen:
+            if p not in self.recorder.real and p not in self.leaves:
+                raise Unsupported(f"requires_grad_() after detach_() is not traced; write x = x.detach().requires_grad_()\n  called at {user_line()}")
+            del self.frozen[p]
+            return p
+        if value or not requires_grad(p):
             return LANGUAGE["requires_grad_"](p, value)
+        require(self.is_leaf(self.recorder.environment.tracker, p), _NO_LEAF, error=RuntimeError)
+        return self.freeze(p)
+
+    def freeze(self, p: Proxy) -> Proxy:
+        """Let what follows read a tensor without its history."""
         trace: Trace = self.recorder.trace
         if trace.depth or trace.enclosing:
             raise Unsupported(
-                f"requires_grad_(False) inside a function that is traced on its own is not traced; call it outside, or use detach()\n"
+                "requires_grad_(False) and detach_() inside a function that is traced on its own are not traced; call it outside, or use detach()\n"
                 f"  called at {user_line()}"
             )
-        require(self.is_leaf(self.recorder.environment.tracker, p), _NO_LEAF, error=RuntimeError)
-        self.frozen[p], self.used = None, True
+        self.frozen[p], self.used = prims.detach(p), True
         return p
 
-    def requires_grad(self, tracker: Tracker, p: Proxy) -> bool:
+    def now(self, p: Proxy) -> Proxy:
+        """Return what a result is where it is `p`: its own leaves are built when the call has ended, and others are the caller's."""
+        view = self.frozen.get(p)
+        built = p in self.recorder.real or p in self.leaves or p in self.parameters
+        return p if view is None or (built and not requires_grad(view)) else view
+
+    def detach_(self, p: Proxy) -> Proxy:
+        """Do p.detach_()."""
+        if not self.requires_grad(None, p):
+            return p
+        views = tracked_views(self.recorder.trace.lines)
+        require(p not in views, "Can't detach views in-place; use detach() instead", error=RuntimeError)
+        if p in self.recorder.real:
+            raise Unsupported(
+                f"detach_() of a tensor from outside the compiled function is not traced; call it outside, or use detach()\n  called at {user_line()}"
+            )
+        return self.freeze(p)
+
+    def requires_grad(self, tracker: Tracker | None, p: Proxy) -> bool:
         """Return p.requires_grad."""
-        return requires_grad(p) and p not in self.frozen
+        return requires_grad(self.frozen.get(p, p))
 
     def mark(self, p: Proxy) -> Proxy:
         """Let a tensor from outside require grad from the beginning of the computation on; what has read it before reads it detached."""
@@ -372,6 +407,10 @@ def _requires_grad_(autograd: TracedAutograd, tracker: Tracker, p: Proxy, requir
     return autograd.set_requires_grad(p, requires_grad)
 
 
+def _detach_(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> Proxy:
+    return autograd.detach_(p)
+
+
 def _register_hook(autograd: TracedAutograd, tracker: Tracker, p: Proxy, hook: Any) -> RemovableHook:
     return autograd.register(tracker, p, hook, autograd.hooks)
 
@@ -386,6 +425,7 @@ CALLS: dict[Any, Callable[..., Any]] = {  # torch's function -> what it means fo
     torch.Tensor.backward: _backward,
     torch.Tensor.retain_grad: _retain_grad,
     torch.Tensor.requires_grad_: _requires_grad_,
+    torch.Tensor.detach_: _detach_,
     torch.Tensor.register_hook: _register_hook,
     torch.Tensor.register_post_accumulate_grad_hook: _register_after,
 }
@@ -394,7 +434,10 @@ ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
     "grad_fn": _grad_fn,
     "is_leaf": TracedAutograd.is_leaf,
     "requires_grad": TracedAutograd.requires_grad,
-    **{name: _method(name) for name in ("backward", "retain_grad", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook")},
+    **{
+        name: _method(name)
+        for name in ("backward", "retain_grad", "requires_grad_", "detach_", "register_hook", "register_post_accumulate_grad_hook")
+    },
 }
 
 

@@ -285,7 +285,7 @@ class Session(CountingRequester):
         reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves, autograd.frozen, self.freed)
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), repr(autocast_state())
         settings = *modes, torch.get_default_dtype(), repr(torch.get_default_device())
-        gradients = reader.of([autograd.pending(), list(autograd.hooks.items()), list(autograd.after.items())])
+        gradients = reader.of([autograd.pending(), *[list(each.items()) for each in (autograd.hooks, autograd.after, autograd.frozen)]])
         state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads)), gradients))
         self.flush_views()
         if self.late:

@@ -314,6 +314,7 @@ class TorchRecorder(CallHooks):
             tensor = self.environment._lifted(tensor)
         self.environment.check_escapes((tensor,))
         self.environment.check_parted(tensor)
+        tensor = self.autograd.now(tensor)
         return self.results.setdefault(tensor, len(self.results))
 
     def load_attr(self, tracker: Tracker, owner: Any, name: str) -> Any:

@@ -304,7 +304,7 @@ class TrackedEnvironment(TorchEnvironment):
         if trace.depth:
             return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)
-        tree = tree if symbol is prims.detach else self.without_frozen(tree)
+        tree = self.without_frozen(tree)
         if symbol is not None and may_raise(symbol, tree) and is_handled(ERRORS):
             self.start_again_after(symbol)
         if symbol is None or self.casting or not any_autocast():
@@ -316,9 +316,9 @@ class TrackedEnvironment(TorchEnvironment):
             self.casting = False
 
     def without_frozen(self, tree: Any) -> Any:
-        """Return what an operation reads where its arguments are `tree`: detached leaves in the place of those that require no gradient now."""
+        """Return what an operation reads where its arguments are `tree`: detached tensors in the place of those that require no gradient now."""
         frozen = self.tracker.recorder.autograd.frozen
-        return tree_map(lambda x: prims.detach(x) if is_proxy(x) and x in frozen else x, tree) if frozen else tree
+        return tree_map(lambda x: frozen.get(x, x) if is_proxy(x) else x, tree) if frozen else tree
 
     def start_again_after(self, symbol: Symbol) -> None:
         """Let a call in which this operation raises start again in eager mode, since the program may handle the error."""
