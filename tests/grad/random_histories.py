@@ -53,7 +53,7 @@ def draw(seed: int) -> str:
     for _ in range(rng.randint(4, 11)):
         a, b = rng.choice(names[-5:]), rng.choice(names)
         kind, c = (
-            rng.choice(("compute", "compute", "view", "write", "write", "write whole", "unseen", "without grad", "gradient")),
+            rng.choice(("compute", "compute", "view", "write", "write", "write whole", "unseen", "without grad", "gradient", "cut")),
             f"p{next(numbers)}",
         )
         if kind in ("compute", "view"):
@@ -63,6 +63,11 @@ def draw(seed: int) -> str:
             wanted, again = rng.choice("xw"), rng.choice((True, False))
             lines.append(f"{c} = torch.autograd.grad(({a} * {b}).sum() + (x * w).sum(), {wanted}, create_graph={again}, retain_graph=True)[0]")
             names.append(c)
+        elif kind == "cut" and a in ("x", "w"):
+            lines += [f"{a}.requires_grad_(False)", f"{c} = " + rng.choice(COMPUTED).format(a=a, b=b), f"{a}.requires_grad_(True)"]
+            names.append(c)
+        elif kind == "cut":
+            lines.append(f"{a}.detach_()")
         elif a not in ("x", "w"):
             lines += written(rng, kind, a, b, c)
             names += [c] if lines[-1].startswith(f"    {c} =") else []

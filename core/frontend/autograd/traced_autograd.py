@@ -343,10 +343,9 @@ class TracedAutograd:
             return p
         views = tracked_views(self.recorder.trace.lines)
         require(p not in views, "Can't detach views in-place; use detach() instead", error=RuntimeError)
-        if p in self.recorder.real:
-            raise Unsupported(
-                f"detach_() of a tensor from outside the compiled function is not traced; call it outside, or use detach()\n  called at {user_line()}"
-            )
+        if p in self.recorder.real or p in set(views.values()):
+            which = "from outside the compiled function" if p in self.recorder.real else "that has views"
+            raise Unsupported(f"detach_() of a tensor {which} is not traced; call it outside, or use x = x.detach()\n  called at {user_line()}")
         return self.freeze(p)
 
     def requires_grad(self, tracker: Tracker | None, p: Proxy) -> bool:
