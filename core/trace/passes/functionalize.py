@@ -214,7 +214,7 @@ class Functionalizer:
                 self.flowing.add(now)
             untracked = self.history and _is_untracked(p, view)
             self.value[p], self.seen[p] = prims.detach(now) if untracked else now, count
-            if self.flows(base) and not untracked:
+            if self.flows(base) and not untracked and shares_history(view):
                 self.flowing.add(self.value[p])
         if p in self.apart:
             self.apart.discard(p)
