@@ -157,6 +157,7 @@ def test_errors_are_of_eagers_type(bad):
     [
         (lambda x: torch.tensor([x[0, 0]] * 300), r"torch\.stack"),
         (lambda x: torch.Tensor(x), "detach"),
+        (lambda x: torch.Tensor(x.sum().long()), "detach"),
         (lambda x: x.new(x), "clone"),
         (lambda x: torch.empty_strided((2, 3), (9, 1)), "slices"),
     ],

@@ -390,3 +390,29 @@ def test_no_gradient_flows_through_what_is_not_differentiable() -> None:
         assert not program(t).requires_grad and not dovetail.jit(program)(t).requires_grad
         with pytest.raises(RuntimeError, match="does not require grad"):
             dovetail.jit(program)(t).sum().backward()
+
+
+def asserted(t):
+    torch._assert_async(t.sum() > -10, "too small")
+    return t * 2
+
+
+def decided(t):
+    torch._assert_async(t.sum() > -10, "too small")
+    y = t * 2 if t.sum() > 0 else t * 3
+    torch._assert_async(y.sum() < 100, "too large")
+    return y if y.sum() < 50 else y + 1
+
+
+@pytest.mark.parametrize("program", [asserted, decided])
+def test_what_returns_nothing_is_called(program) -> None:
+    compiled = dovetail.jit(program)
+    for value in (1.0, -1.0, 9.0, -9.0, 2.0, 99.0, -9.0, 1.0):
+        t = torch.full((3,), value)
+        try:
+            want = program(t)
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError, match=str(error)):
+                compiled(t)
+        else:
+            torch.testing.assert_close(compiled(t), want)

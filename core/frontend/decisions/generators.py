@@ -9,6 +9,7 @@ import torch
 
 from dovetail import prims
 from dovetail.devices import Device, cpu, device
+from dovetail.langs.torch import CHECKS
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, TensorProxy, leaves
 
@@ -33,7 +34,7 @@ class Generators:
     def note(self, lines: Iterable[BoundSymbol]) -> str | None:
         """Remember the devices that lines draw on; return why a call could not start again after they have run, None where it could."""
         for line in effects(lines):
-            if line.symbol is prims.item:
+            if line.symbol is prims.item or line.symbol in CHECKS:
                 continue
             if seeds(line):
                 self.devices |= {*self.everything()}
@@ -111,6 +112,11 @@ def set_host_state(generator: Any, state: Any) -> None:
 
 def _read(device: Any) -> torch.Tensor:
     return torch.default_generator.get_state() if device.type == "cpu" else torch.cuda.get_rng_state(device.index or 0)
+
+
+def is_check(line: BoundSymbol) -> bool:
+    """Return whether a line may raise, and does nothing else."""
+    return line.symbol in CHECKS or any(map(is_check, line.body))
 
 
 def effects(lines: Iterable[BoundSymbol]) -> Iterable[BoundSymbol]:

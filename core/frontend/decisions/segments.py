@@ -10,7 +10,7 @@ import torch
 
 from dovetail.executors.trials.trial import Trial
 from dovetail.frontend.decisions.driver import GoEager
-from dovetail.frontend.decisions.generators import seeds
+from dovetail.frontend.decisions.generators import is_check, seeds
 from dovetail.frontend.decisions.state import Same, source_key
 from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.overlap import memory_overlap
@@ -64,10 +64,10 @@ def foreign(known: Iterable[tuple[Source, Proxy]], mine: Iterable[tuple[Source, 
 
 
 def needed(lines: list[BoundSymbol], wanted: Iterable[Proxy]) -> list[BoundSymbol]:
-    """Return the lines that compute the wanted values, and those that draw random numbers or seed: the generator moves as in eager mode."""
+    """Return the lines that compute the wanted values, draw random numbers or seed, as the generator moves in eager mode, or check something."""
     kept, wanted = [], set(wanted)
     for line in reversed(lines):
-        if draws(line) or seeds(line) or any([p in wanted for p in line.writes]):
+        if draws(line) or seeds(line) or is_check(line) or any([p in wanted for p in line.writes]):
             wanted.update(line.reads)
             kept.append(line)
     return kept[::-1]

@@ -48,6 +48,7 @@ from dovetail.langs.torch.binding.lookaside import lookaside as lookaside
 from dovetail.langs.torch.binding.lookaside import make_symbol as make_symbol
 from dovetail.langs.torch.binding.names import name_of as name_of
 from dovetail.langs.torch.binding.names import not_traced as not_traced
+from dovetail.langs.torch.binding.opaque import CHECKS as CHECKS
 from dovetail.langs.torch.binding.opaque import COPIES as COPIES
 from dovetail.langs.torch.binding.opaque import OpaqueSymbol as OpaqueSymbol
 from dovetail.langs.torch.binding.opaque import check_copies as check_copies

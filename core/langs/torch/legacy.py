@@ -23,7 +23,7 @@ from dovetail.trace import TensorProxy
 def construct(name: str, dtype: DType, device: Device, data: tuple) -> Tensor:
     """Return uninitialised memory where `data` are sizes or a torch.Size, else the numbers of the sequence that `data` holds."""
     options = {"dtype": TO_TORCH[dtype], "device": torch_device(device)}
-    if len(data) == 1 and isinstance(data[0], TensorProxy) and data[0].spec.shape:
+    if len(data) == 1 and isinstance(data[0], TensorProxy):
         raise not_traced(name, "a new name for a tensor is not traced by way of its class; use x.detach(), or x.clone()")
     if len(data) == 1 and not isinstance(data[0], torch.Size) and not hasattr(data[0], "__index__"):
         expected = "new(): data must be a sequence (got {})"

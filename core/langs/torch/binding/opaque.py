@@ -133,7 +133,7 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
         raise not_traced(func, "it is opaque and returns other values than tensors, which would become constants; return tensors")
     if run.written:
         outputs = _functional(run, func, args, kwargs, inputs)
-    elif run.new or run.random or isinstance(func, _OPERATORS) or func in NAMED:
+    elif run.new or run.random or run.result is None or isinstance(func, _OPERATORS) or func in NAMED:  # which may raise, or have an effect
         outputs = proxies(_record_line(run, func, args, kwargs))
     else:
         outputs = []
@@ -171,6 +171,8 @@ _OPERATORS = (OpOverload, OpOverloadPacket)
 
 def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any:
     tags = [Tag.RANDOM] if run.random else [] if run.specs is not None else [Tag.HOST]
+    if run.result is None and not isinstance(func, _OPERATORS) and func not in NAMED:
+        CHECKS.add(opaque_symbol(func, "opaque", tags))
     if not tags and recorder.get().environment.grad_enabled() and not _flows(func, args, kwargs):
         tags = [Tag.NO_GRAD]
     names = tuple(k for k, v in kwargs.items() if any(x.spec.requires_grad for x in proxies(v)))
@@ -253,6 +255,9 @@ def _out_of_place(func: Callable) -> Callable | None:
     return twin if callable(twin) else None
 
 
+CHECKS: set[Symbol] = (
+    set()
+)  # the registry: symbols of torch's functions that return nothing and write nothing, as torch._assert_async: they may raise
 COPIES: set[Symbol] = set()  # the registry: symbols of other languages that copy where the language documents a view
 
 
