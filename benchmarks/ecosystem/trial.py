@@ -11,7 +11,7 @@ import shutil
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,6 @@ SHARE_OF_NOISE = 1e-3  # by which a result differs in float64 that is zero but f
 NOISE = 16 * torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps  # what rounding in float32 may differ by, beside float64
 SHARE_OF_LOSS = 16 * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps  # of eager's error in float32, what float64 may lose
 OTHER_SEEDS = range(1, 9)
-FURTHEST = 2.0  # at most, of how far moved weights carry a result: it may lie further off than in any of those runs
 MOVES = 16  # times that weights are moved, to see how far rounding carries
 CALLS = 4  # the first compiles, the next two are trials beside the reference as well
 SETTLING = 5  # calls that are not settled: the first, second, third and fifth are trials, and the fourth generates code
@@ -304,36 +303,19 @@ def is_jump(case: Case, mode: str) -> bool:
 
 
 def is_moved(case: Case, mode: str, actual: Run, expected: Run) -> bool:
-    """Return whether results are as near to eager's as those of eager mode with weights that are moved in their last place."""
-    moved: list[dict[str, float]] = []
+    """Return whether each result is as near to eager's as that of eager mode with other weights, each moved in its last place, is in some run."""
+    moved: dict[str, float] = Counter()
     for seed in range(MOVES):
         other = run(case, mode, eager, calls=len(expected.values), moved=seed)
-        moved.append(Counter())
         for theirs, values in zip(expected.values, other.values, strict=True):
             for (name, one), (_, another) in zip(theirs, values, strict=True):
                 if one.shape != another.shape:
                     return False
-                moved[-1][name] = max(moved[-1][name], distance(one, another))
-    near = {name: case.relative * float(each.abs().max()) if each.numel() else 0.0 for name, each in expected.values[0]}
+                moved[name] = max(moved[name], distance(one, another))
     try:
-        return next(differences(actual, expected, None, case.relative, noise=reach(moved, near)), None) is None
+        return next(differences(actual, expected, None, case.relative, noise=moved), None) is None
     except Different:
         return False
-
-
-def reach(moved: Sequence[Mapping[str, float]], near: Mapping[str, float]) -> dict[str, float]:
-    """Return how far each result may lie off: as far as in the one of several runs where it lies furthest, or by a ratio further.
-
-    Of hundreds of results some one lies further off in almost any run than in all the others.  The ratio is the largest at which one of these
-    runs goes beyond the rest, so that each of them is right by it, and FURTHEST at most; what is `near` counts as no distance.
-    """
-    furthest = {name: max(each[name] for each in moved) for name in moved[0]}
-    ratio = 1.0
-    for i, each in enumerate(moved):
-        for name in furthest:
-            rest = max(near.get(name, 0.0), *[other[name] for other in (*moved[:i], *moved[i + 1 :])])
-            ratio = max(ratio, each[name] / rest if rest > 0.0 else 1.0)
-    return {name: min(ratio, FURTHEST) * far for name, far in furthest.items()}
 
 
 def eager(fn: Callable) -> Callable:

@@ -141,13 +141,6 @@ def test_what_eager_mode_does_with_weights_moved_in_their_last_place_is_rounding
             judge(off, monkeypatch, STEEP)
 
 
-def test_results_may_lie_further_off_by_the_ratio_that_moved_runs_show():
-    moved = [{"a": 1.0, "b": 1.0}, {"a": 1.2, "b": 0.5}, {"a": 0.9, "b": 0.9}]
-    assert trial.reach(moved, {}) == pytest.approx({"a": 1.44, "b": 1.2})
-    assert trial.reach([{"a": 1.0}, {"a": 9.0}], {}) == {"a": 18.0}
-    assert trial.reach([{"a": 1e-9}, {"a": 1e-7}], {"a": 1e-6}) == {"a": 1e-7}
-
-
 class Asking(Kink):
     """A model that computes something else where it is compiled."""
 
