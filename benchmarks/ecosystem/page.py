@@ -18,8 +18,9 @@ compares line by line, and `dovetail.explain` says what runs where.
 A case is *right* where everything agrees (to 1e-4 of the largest value, 1e-2 under bf16, or eight times eager's own distance from
 float64; where rounding decides on which side of a jump a value lies, as that of a ReLU's gradient, the case has to agree in float64,
 and in float32 with other weights and inputs, where what is zero but for rounding may differ as rounding does, or be as near to eager mode
-as that is with its weights moved in their last place, or agree by PyTorch's kernels alone where eager mode does not run in float64; a model that asks
-`torch.compiler.is_compiling()` is compared with what it computes where that is true), *eager* where it agrees and a part of it ran without
+as that is with its weights moved in their last place, each result from one of three seeds, or agree by PyTorch's kernels alone where eager
+mode does not run in float64; a model that asks `torch.compiler.is_compiling()` is compared with what it computes where that is true),
+*eager* where it agrees and a part of it ran without
 being compiled, *refused* where an error names the line and a way out. A loop of training (mode *fit*) builds and compiles its model
 anew, so only its first call is timed. Models are the smallest of their family, with random weights.
 

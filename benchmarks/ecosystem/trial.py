@@ -30,6 +30,7 @@ SHARE_OF_NOISE = 1e-3  # by which a result differs in float64 that is zero but f
 NOISE = 16 * torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps  # what rounding in float32 may differ by, beside float64
 SHARE_OF_LOSS = 16 * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps  # of eager's error in float32, what float64 may lose
 OTHER_SEEDS = range(1, 9)
+MOVED_SEEDS = 2  # other seeds from which weights are moved, where a result lies further off than they carry it
 MOVES = 16  # times that weights are moved, to see how far rounding carries
 CALLS = 4  # the first compiles, the next two are trials beside the reference as well
 SETTLING = 5  # calls that are not settled: the first, second, third and fifth are trials, and the fourth generates code
@@ -303,19 +304,34 @@ def is_jump(case: Case, mode: str) -> bool:
 
 
 def is_moved(case: Case, mode: str, actual: Run, expected: Run) -> bool:
-    """Return whether each result is as near to eager's as that of eager mode with other weights, each moved in its last place, is in some run."""
+    """Return whether each result is as near to eager's as that of eager mode with weights that are moved in their last place, from some seed.
+
+    Where rounding decides a single jump, as at one ReLU of a large network, no moved run need have the same: from another seed it has not.
+    """
+    unlike = beyond_moved(case, mode, actual, expected)
+    for seed in OTHER_SEEDS[:MOVED_SEEDS]:
+        if not unlike:
+            return True
+        again = partial(run, case, mode, calls=len(expected.values), seed=seed)
+        unlike &= beyond_moved(case, mode, again(dovetail.jit), again(eager), seed)
+    return not unlike
+
+
+def beyond_moved(case: Case, mode: str, actual: Run, expected: Run, seed: int = 0) -> set[str]:
+    """Return the results that lie further from eager's than in all runs from a seed with moved weights; all where one has other results."""
     moved: dict[str, float] = Counter()
-    for seed in range(MOVES):
-        other = run(case, mode, eager, calls=len(expected.values), moved=seed)
+    everything = {name for values in expected.values for name, _ in values}
+    for move in range(MOVES):
+        other = run(case, mode, eager, calls=len(expected.values), seed=seed, moved=move)
         for theirs, values in zip(expected.values, other.values, strict=True):
             for (name, one), (_, another) in zip(theirs, values, strict=True):
                 if one.shape != another.shape:
-                    return False
+                    return everything
                 moved[name] = max(moved[name], distance(one, another))
     try:
-        return next(differences(actual, expected, None, case.relative, noise=moved), None) is None
+        return {name for name, _ in differences(actual, expected, None, case.relative, noise=moved)}
     except Different:
-        return False
+        return everything
 
 
 def eager(fn: Callable) -> Callable:
