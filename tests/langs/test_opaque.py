@@ -385,11 +385,13 @@ def test_an_operation_of_torchs_without_shapes_says_so() -> None:
 
 def test_no_gradient_flows_through_what_is_not_differentiable() -> None:
     programs = [torch.histc, torch.special.bessel_j0, torch.special.airy_ai, lambda t: torch.linspace(t[0], 1.0, 3)]
-    for program in programs:
+    for program in programs:  # Bessel functions are differentiable from torch 2.15 on
         t = x(3).requires_grad_()
-        assert not program(t).requires_grad and not dovetail.jit(program)(t).requires_grad
-        with pytest.raises(RuntimeError, match="does not require grad"):
-            dovetail.jit(program)(t).sum().backward()
+        want, got = program(t), dovetail.jit(program)(t)
+        assert got.requires_grad == want.requires_grad
+        if not want.requires_grad:
+            with pytest.raises(RuntimeError, match="does not require grad"):
+                got.sum().backward()
 
 
 def asserted(t):
