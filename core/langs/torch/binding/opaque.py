@@ -255,9 +255,7 @@ def _out_of_place(func: Callable) -> Callable | None:
     return twin if callable(twin) else None
 
 
-CHECKS: set[Symbol] = (
-    set()
-)  # the registry: symbols of torch's functions that return nothing and write nothing, as torch._assert_async: they may raise
+CHECKS: set[Symbol] = set()  # the registry: symbols of torch's own functions that return nothing and write nothing: they may raise
 COPIES: set[Symbol] = set()  # the registry: symbols of other languages that copy where the language documents a view
 
 
