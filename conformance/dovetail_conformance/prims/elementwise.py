@@ -231,9 +231,8 @@ def bitcast_errors(device: Device) -> Iterator[ErrorSample]:
 
 def bitcast_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:
     bits = x.contiguous().numpy() if FROM_TORCH[x.dtype] is not dtypes.bfloat16 else x.contiguous().view(torch.int16).numpy()
-    if not x.numel() or x.dtype.itemsize == dtype.bytes:
-        return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(x.shape) if x.numel() else x.to(TO_TORCH[dtype])
-    return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(*x.shape[:-1], -1)
+    shape = x.shape if x.dtype.itemsize == dtype.bytes else (*x.shape[:-1], -1)
+    return torch.frombuffer(bytearray(bits.tobytes()), dtype=TO_TORCH[dtype]).reshape(shape) if x.numel() else x.to(TO_TORCH[dtype])
 
 
 SETTLED: dict[Symbol, tuple[str, ...]] = {  # the extremes of which the result is settled, where it is not that of all

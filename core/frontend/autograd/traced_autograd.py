@@ -315,7 +315,7 @@ class TracedAutograd:
                 raise Unsupported(f"requires_grad_() after detach_() is not traced; write x = x.detach().requires_grad_()\n  called at {user_line()}")
             del self.frozen[p]
             return p
-        if value or not requires_grad(p):
+        if value:
             return LANGUAGE["requires_grad_"](p, value)
         require(self.is_leaf(self.recorder.environment.tracker, p), _NO_LEAF, error=RuntimeError)
         return self.freeze(p)
