@@ -25,7 +25,8 @@ being compiled, *refused* where an error names the line and a way out. A loop of
 anew, so only its first call is timed. Models are the smallest of their family, with random weights.
 
 Times are those of the processor, with one thread. A first call is that of a new user: in a process of its own that has run nothing before,
-without kernels on disk; what it computes is a part of it. The first, second, third and fifth call of a program run beside the reference, as
+without kernels on disk; what it computes is a part of it. One above 5 s is timed twice more, with nothing beside it, and the quickest
+counts, since machines are shared. The first, second, third and fifth call of a program run beside the reference, as
 do ever fewer later ones, and the fourth generates code for calls that do not; a *settled* call is the quickest one from the
 sixth on, of nine calls, or of sixteen where they take less than 0.05 s, since programs that depend on values settle later. Eager mode's calls
 take turns with them, and count by the quickest one as well. Where that was not timed in all cases, the table says in how many."""

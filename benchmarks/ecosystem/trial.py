@@ -96,11 +96,19 @@ def attempt(family: str, library: str, name: str, mode: str) -> Outcome:
     return Outcome(library, name, mode, "eager" if aside else "right", sentence(aside.partition("\n")[0] or jump), **times)
 
 
-def attempt_alone(caches: str, *case: str) -> Outcome:
-    """Try one case with the caches of kernels in a folder of its own."""
+def first_call(family: str, library: str, name: str, mode: str) -> float:
+    """Return the processor time of the first call of a case, in seconds."""
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(load(family)[library, name], mode, dovetail.jit, calls=1).times[0]
+
+
+def in_folder(caches: str, function: Callable, *case: str) -> Any:
+    """Call a function of a case with the caches of kernels in a folder of its own."""
     os.environ["XDG_CACHE_HOME"] = caches
     try:
-        return attempt(*case)
+        return function(*case)
     finally:
         shutil.rmtree(caches, ignore_errors=True)
 
