@@ -147,14 +147,26 @@ def test_verify_raises_the_error_of_the_function():
         dovetail.verify(compiled(failing), torch.ones(2))
 
 
-def test_a_function_whose_calls_mostly_end_in_eager_mode_starts_there():
-    def listed(x):
-        seen = []
-        while x.sum() < 20:
-            x = x + 1
-            seen.append(x)
-        return x, len(seen)
+def listed(x):
+    seen = []
+    while x.sum() < 20:
+        x = x + 1
+        seen.append(x)
+    return x, len(seen)
 
+
+def test_a_function_whose_calls_all_end_in_eager_mode_starts_there_soon():
+    fn = compiled(listed)
+    with dovetail.use(decision_limit=3), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            agrees(fn, listed, torch.zeros(2))
+        assert graph_of(fn).eager is None
+        agrees(fn, listed, torch.zeros(2))
+    assert graph_of(fn).eager == "4 of 4 calls ended in eager mode"
+
+
+def test_a_function_whose_calls_mostly_end_in_eager_mode_starts_there():
     fn = compiled(listed)
     with dovetail.use(decision_limit=3), warnings.catch_warnings():
         warnings.simplefilter("ignore")

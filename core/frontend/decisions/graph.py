@@ -31,7 +31,8 @@ Report = Callable[[str], Any]
 Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
 
 
-_ENOUGH = 16  # calls that end in eager mode, before it is asked whether compiling is worth it
+_ENOUGH = 16  # calls that end in eager mode, before it is checked whether compiling is worth it
+_VAIN = 4  # of them, where no call ends compiled
 _RESTARTS = 4  # of one call
 _CALM = 2  # calls that explore nothing, before the driver is generated
 _MOST = 4  # how many of them there may be for each call that ends compiled
@@ -398,10 +399,10 @@ class Graph:
 
     def check_worth(self) -> None:
         """Let all calls run eagerly from their start where most of them end so: what is compiled would run for nothing."""
-        if self.eager_calls < _ENOUGH:
+        if self.eager_calls < _VAIN:
             return
         finished = sum([edge.count for edge in self.all_edges() if type(edge.target) is Leaf])
-        if self.eager_calls > _MOST * finished:
+        if self.eager_calls >= (_ENOUGH if finished else _VAIN) and self.eager_calls > _MOST * finished:
             self.eager = f"{self.eager_calls} of {self.eager_calls + finished} calls ended in eager mode"
 
     def _eager(self, args: tuple, kwargs: dict, raised: str) -> Any:
