@@ -75,6 +75,8 @@ class Writer:
             self.lines.append("    b = y * box.w")
         if sizes:
             self.lines.append("    m = x[x > 0]")
+        if transforms:
+            self.lines.append("    pull = None")
 
     def statements(self, depth: int, count: int) -> None:
         """Append statements at a level of nesting."""
@@ -214,8 +216,10 @@ class Writer:
         )
 
     def transformed(self, v: str, w: str) -> list[str]:
-        """Return statements that define a function, which reads values around it, and transform it."""
+        """Return statements that define a function, which reads values around it, and transform it; or call what one has left."""
         r, name = self.random, f"inner{len(self.lines)}"
+        if r.random() < 0.3:
+            return ["if pull is not None:", f"    {v} = {v} + pull({w})[0] * 0.1"]
         steps = (
             [f"u = u * {w}"],
             [f"u = u + {w} * box.t"],
@@ -242,7 +246,8 @@ class Writer:
                 f"torch.func.jacfwd({name})({v}).sum(0)",
             )
         )
-        return [f"def {name}(u):", "    u = u * 1", *["    " + line for line in body], "    return u", f"{v} = {result} * 0.1 + {v}"]
+        used = [f"{v}, pull = torch.func.vjp({name}, {v})"] if r.random() < 0.4 else [f"{v} = {result} * 0.1 + {v}"]
+        return [f"def {name}(u):", "    u = u * 1", *["    " + line for line in body], "    return u", *used]
 
 
 def program(seed: int, sizes: bool = False, backward: bool = False, contexts: bool = False, transforms: bool = False) -> tuple[Callable, str]:

@@ -224,3 +224,34 @@ def test_what_a_path_writes_is_known_before_the_segments_that_read_it_are_compil
             call(x.clone()).backward()
         torch.testing.assert_close((module.weight.grad, module.scale), (beside.weight.grad, beside.scale))
     assert len(started) == restarts and graph_of(fn).eager_calls == 0
+
+
+def pulls(x):
+    out, pullback = torch.func.vjp(lambda t: {"sin": t.sin() * x, "sum": t.exp().sum()}, x)
+    steps = 0
+    while out["sin"].sum() > 1:
+        out, steps = {name: 0.5 * value for name, value in out.items()}, steps + 1
+    (g,) = pullback(out)
+    return (pullback({"sin": g, "sum": g[0]}) if g.sum() > 0 else g), steps
+
+
+def pushes(x):
+    out, push = torch.func.linearize(lambda t: (t.sin() * x, t.exp().sum()), x)
+    return push(out[0] if out[1] > 4 else x)
+
+
+def pulls_inside(x):
+    def loss(t):
+        out, pullback = torch.func.vjp(torch.sin, t * x)
+        return (pullback(out)[0] * t).sum()
+
+    return torch.func.grad(loss)(x) if loss(x) > 0 else x * 2
+
+
+@pytest.mark.parametrize("fn", [pulls, pushes, pulls_inside])
+def test_a_pullback_is_called_behind_a_decision(fn):
+    compiled_fn = compiled(fn)
+    for value in (0.4, -0.4, 1.2, 2.0, 0.5):
+        x = torch.tensor([value, 0.3, -0.2])
+        torch.testing.assert_close(compiled_fn(x), fn(x))
+    assert graph_of(compiled_fn).eager_calls == 0 and compiled_fn.cache_info().misses < 5

@@ -155,9 +155,19 @@ def test_tangents_of_a_function_with_its_own_backward_follow_from_that():
     torch.testing.assert_close(got, (x**3, y * 3 * x**2))
 
 
+def test_a_functionalized_function_is_traced_as_it_is():
+    def doubled(x):
+        x.view(-1).mul_(2)
+        return x.t(), torch.func.grad(torch.func.functionalize(lambda y: y.clone().mul_(y).sum()))(x)
+
+    x, y = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(2, 3)
+    got = dovetail.jit(lambda x: torch.func.functionalize(doubled)(x))(x)
+    torch.testing.assert_close((got, x), (torch.func.functionalize(doubled)(y), y), rtol=0, atol=0)
+
+
 def test_other_parts_of_torch_func_are_refused():
     with pytest.raises(Unsupported, match=r"part of torch\.func is not traced"):
-        dovetail.jit(lambda x: torch.func.functionalize(torch.sin)(x))(torch.randn(2))
+        dovetail.jit(lambda x: torch.func.functionalize(torch.sin, remove="mutations_and_views")(x))(torch.randn(2))
 
 
 class Own(torch.autograd.Function):

@@ -12,7 +12,7 @@ from dovetail.errors import NoGradRule, Unsupported, require
 from dovetail.frontend import trees
 from dovetail.frontend.autograd.batching import in_prims
 from dovetail.frontend.autograd.custom_autograd import OwnBackward
-from dovetail.frontend.autograd.inner_function import copied, flag, pure, record
+from dovetail.frontend.autograd.inner_function import RecordsLater, copied, facts_of, flag, pure, record
 from dovetail.langs.torch import tangents_of_opaque
 from dovetail.prims import Tag, recorder
 from dovetail.prims.creation import ones_like, zeros_like
@@ -69,12 +69,24 @@ def recorded_linearization(fn: Callable, args: tuple, argnums: tuple[int, ...]) 
         flag(here, outer.environment.grad_enabled(), constant)
         outer.lines.append(here)
 
-    def push(tangents: Sequence[Any]) -> list[Any]:
-        forward = ForwardMode(env, dict(zip(program.inputs, tangents, strict=True)), untracked)
-        forward.run(lines)
-        return [forward.tangents.get(x) if isinstance(x, Proxy) else None for x in program.outputs]
+    return function.tree.build(list(substitute(program.outputs, env))), _Push(program, lines, env, untracked)
 
-    return function.tree.build(list(substitute(program.outputs, env))), push
+
+class _Push(RecordsLater):
+    """Records the tangents of the outputs of a program for those of its inputs; `lines` are its lines with rules, which are recorded already."""
+
+    def __init__(self, program: Trace, lines: list[BoundSymbol], env: dict[Proxy, Any], untracked: set[Proxy]):
+        self.program, self.lines, self.env, self.untracked = program, lines, env, untracked
+
+    def __call__(self, tangents: Sequence[Any]) -> list[Any]:
+        forward = ForwardMode(self.env, dict(zip(self.program.inputs, tangents, strict=True)), self.untracked)
+        forward.run(self.lines)
+        return [forward.tangents.get(x) if isinstance(x, Proxy) else None for x in self.program.outputs]
+
+    def facts(self) -> list[Any]:
+        return facts_of(
+            self.lines, self.env, (), self.program.inputs, self.program.outputs, [p in self.untracked for line in self.lines for p in line.writes]
+        )
 
 
 def tangents_like(primals: Any, tangents: Any) -> list[Any]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend import trees
-from dovetail.prims import Tag, TensorSpec, recorder
+from dovetail.prims import Symbol, Tag, TensorSpec, recorder
+from dovetail.prims.sizes import Size
 from dovetail.trace import (
     BoundSymbol,
     NumberProxy,
@@ -22,6 +23,7 @@ from dovetail.trace import (
     recording,
     requires_grad,
     substitute,
+    tree_map,
     user_line,
 )
 from dovetail.trace.aliases import root_of, view_bases
@@ -45,6 +47,28 @@ class InnerFunction:
 
     trace: Trace
     tree: trees.Tree
+
+
+class RecordsLater:
+    """A base of what records lines of an inner function when it is called, as a pullback does."""
+
+    def facts(self) -> Any:
+        """Return all that the lines to come depend on, in plain containers with the values of the outer program that they read."""
+        raise NotImplementedError
+
+
+def facts_of(lines: Iterable[BoundSymbol], env: dict[Proxy, Any], own: Iterable[Proxy], *ends: Any) -> list[Any]:
+    """Return lines and further nests with what `env` has for their values; the inner function's `own` are numbered."""
+    numbers = {p: n for n, p in enumerate(own)}
+
+    def fact(x: Any) -> Any:
+        if is_proxy(x):
+            return ("own", numbers[x], str(x.spec)) if x in numbers else env.get(x, x)
+        return x if isinstance(x, (Symbol, Size, int, float, complex, str, type(None))) else repr(x)
+
+    return [[line.symbol, *[tree_map(fact, part) for part in (line.args, line.kwargs, line.out)]] for line in lines] + [
+        tree_map(fact, end) for end in ends
+    ]
 
 
 def record(fn: Callable, specs: Sequence[TensorSpec], arguments: Callable[[list[Proxy]], tuple], kwargs: dict[str, Any]) -> InnerFunction:

@@ -17,7 +17,7 @@ from dovetail.errors import Unsupported, require
 from dovetail.executors import GradRules, Priority, resolve_executors
 from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.frontend import trees
-from dovetail.frontend.autograd.inner_function import copied, flag, is_inside, pure, record
+from dovetail.frontend.autograd.inner_function import RecordsLater, copied, facts_of, flag, is_inside, pure, record
 from dovetail.prims import recorder
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.op import no_recorder
@@ -120,7 +120,7 @@ def rules_for(trace: Trace, again: bool) -> Callable[[BoundSymbol], Iterable[Cal
     return GradRules(trace, executors if trace.relations is None else SymbolicOrder(executors))
 
 
-class _Replay:
+class _Replay(RecordsLater):
     """Records the lines of a joint trace: the forward in the program `outer` at once, the backward where its cotangents are."""
 
     def __init__(self, outer: Trace, joint: JointTrace, env: dict[Proxy, Proxy], constant: set[Proxy]):
@@ -140,6 +140,12 @@ class _Replay:
         line = substitute(line, env) if env is not None else copied(line, names, trace)
         flag(line, trace.environment.grad_enabled(), self.constant)
         trace.lines.append(line)
+
+    def facts(self) -> list[Any]:
+        joint, computed = self.joint, [p for line in self.late for p in line.writes]
+        constant = [p in self.constant for p in computed]
+        ends = joint.cotangents, joint.pulled, joint.outputs, joint.inputs, constant, self.pulls > 0
+        return facts_of(self.late, self.env, [*joint.cotangents, *computed], *ends)
 
     def results(self) -> tuple[Any, ...]:
         return substitute(self.joint.outputs[0], self.env)

@@ -376,7 +376,8 @@ class Session(CountingRequester):
             slot = self.places[p]
             return False, ~slot if slot in self.graph.aliased else slot
         if self.graph.keeps_all:
-            raise GoEager(f"the value {p.name} is needed after {self.decision.what} at {self.decision.where}, which did not keep it")
+            at = f" at {self.decision.where}" if self.decision.where else ""
+            raise GoEager(f"the value {p.name} is needed after {self.decision.what}{at}, which did not keep it")
         self.graph.keeps_all = True  # code that cannot be looked into holds values: from now on decisions keep all
         raise self.graph.start_over()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from dovetail.frontend.autograd.inner_function import RecordsLater
 from dovetail.frontend.autograd.traced_autograd import TracedAutograd
 from dovetail.frontend.class_lookup import HEAP, NULL, address_of
 from dovetail.frontend.decisions.counters import CountedRange, Counter, is_counter
@@ -225,6 +226,8 @@ class Reader:
             return kind, sys.getsizeof(x), tuple([self.of(item) for item in x])
         if kind is CountedRange:
             return "counted", self.of(x.at), self.of(x.stop), x.step
+        if isinstance(x, RecordsLater):
+            return kind, self.of(x.facts())
         if kind is slice:
             return kind, tuple([self.of(part) for part in (x.start, x.stop, x.step)])
         if kind is range:

@@ -273,8 +273,11 @@ class CallHooks(ValueHooks):
         if function is torch.func.functional_call:
             guard_same(tracker, function)
             return functional_call(tracker, *args, **kwargs)
-        if function is torch.func.functionalize:
-            raise _untraced_transform()
+        if function is torch.func.functionalize:  # any program is compiled without writes
+            if kwargs.get("remove", "mutations") != "mutations":
+                raise _untraced_transform()
+            guard_same(tracker, function)
+            return args[0] if args else kwargs["func"]
         if (program := CONTROL_FLOW.get(function)) is not None:
             guard_same(tracker, function)
             return tracker.call_function(program, args, kwargs)
