@@ -58,6 +58,10 @@ def matrix_norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((make(2, 3, 6)[..., ::2],))
     yield SampleInput((make(3, 4),), {"ord": 1, "dim": (1, 0), "dtype": double(dtype)})
     yield SampleInput((make(2, 0, 3),), {"ord": "fro"})
+    for i, ord in enumerate((inf, 1, -1, *spectral[:2])):
+        yield SampleInput((make(2, 0, 3), ord, (-2, -1), bool(i % 2)))
+    yield SampleInput((make(3, 0), 1))
+    yield SampleInput((make(0, 0), inf, (0, 1), True))
 
 
 def norm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -130,6 +134,8 @@ def matrix_norm_errors(device: Device) -> Iterator[ErrorSample]:
     yield ErrorSample((x, "fro", (0, 2)), {}, IndexError, "Dimension out of range")
     yield ErrorSample((x, "fro", (0, -2)), {}, RuntimeError, "dims must be different")
     yield ErrorSample((unwritten((2, 3), dtypes.int64),), {}, RuntimeError, "expected a floating point or complex dtype")
+    yield ErrorSample((unwritten((2, 0)), -1), {}, IndexError, "is empty|to have non-zero size")
+    yield ErrorSample((unwritten((2, 0)), -2), {}, IndexError, "to have non-zero size")
 
 
 def norm_errors(device: Device) -> Iterator[ErrorSample]:
@@ -165,6 +171,8 @@ def np_length(x: np.ndarray, ord: float = 2, dim: Any = None, keepdim: bool = Fa
 
 
 def np_matrix_norm(x: np.ndarray, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, dtype: Any = None) -> np.ndarray:
+    if 0 in (x.shape[dim[0]], x.shape[dim[1]]):
+        return np.sum(np.abs(x), axis=dim, keepdims=keepdim)
     return np.linalg.norm(x, ord, dim, keepdim)
 
 

@@ -122,10 +122,11 @@ def matrix_norm(input: Tensor, ord: Number | str = "fro", dim: Dims = (-2, -1), 
     if ord in _BY_SINGULAR_VALUES:
         return _spectral(input, ord, (rows, columns), keepdim, dtype)
     summed, compared = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    require(input.spec.shape[compared] != 0, "linalg.matrix_norm cannot compute the {} norm of {}, which is empty", ord, input.spec)
+    is_empty = input.spec.shape[compared] == 0
+    require(ord > 0 or not is_empty, "linalg.matrix_norm cannot compute the {} norm of {}, which is empty", ord, input.spec, error=IndexError)
     target = dtype_of(dtype, input.spec.dtype)
     sums = reduced(prims.sum, core.abs(core.convert(input, core.wide(target))), summed, True)
-    extreme: Symbol = prims.amax if ord > 0 else prims.amin
+    extreme: Symbol = prims.sum if is_empty else prims.amax if ord > 0 else prims.amin  # the largest of none is 0
     out = extreme(sums, dims=tuple(sorted((summed, compared))))
     out = core.keep_dims(out, input.spec.shape, tuple(sorted((rows, columns)))) if keepdim else out
     return core.convert(out, dtypes.real_of(target))
@@ -136,7 +137,8 @@ def _spectral(input: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool, dty
     rank = len(input.spec.shape)
     moved = prims.transpose(input, order=(*[d for d in range(rank) if d not in dims], *dims))
     values = opaque(torch.linalg.svdvals, (core.convert(moved, dtype_of(dtype, input.spec.dtype)),), {})
-    out = reduced(prims.sum if ord == "nuc" else prims.amax if ord > 0 else prims.amin, values, -1, False)
+    summed = ord == "nuc" or (ord > 0 and values.spec.shape[-1] == 0)  # the largest of none is 0
+    out = reduced(prims.sum if summed else prims.amax if ord > 0 else prims.amin, values, -1, False)
     return core.keep_dims(out, input.spec.shape, tuple(sorted(dims))) if keepdim else out
 
 
