@@ -18,10 +18,10 @@ class NotTracing(DovetailError, RuntimeError):
 class TracedValueError(DovetailError, TypeError):
     """Python code needs the value of a traced tensor: to branch on it, to index with it, to print it."""
 
-    def __init__(self, message: str, proxy: object = None):
+    def __init__(self, message: str, proxy: object = None, question: str = "__index__"):
         super().__init__(message)
         self.proxy = proxy  # the traced value, where it is known
-        self.question = "__index__"  # the method that asks for it where an operation takes it as a number
+        self.question = question  # the method that returns what is needed of it
 
 
 class Unsupported(DovetailError, NotImplementedError):

@@ -119,12 +119,13 @@ def value_of(proxy: Proxy) -> Any:
     return trace.environment.value_of(proxy, trace) if hasattr(trace, "environment") else None
 
 
-def no_value(proxy: Proxy) -> TracedValueError:
-    """Return the error for Python code that needs the value of a proxy."""
+def no_value(proxy: Proxy, question: str = "__index__") -> TracedValueError:
+    """Return the error for Python code that needs the value of a proxy, as the method `question` of it would return it."""
     return TracedValueError(
         f'the value of {proxy.name}: "{proxy.spec}" is needed at {user_line()}; tracing only knows shapes and dtypes; '
         "choose with torch.where, or compute the value outside and pass it as an argument",
         proxy,
+        question,
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from harness import agrees, gradients_agree, raises_as_eager
+from torch import nn
 
 import dovetail
 
@@ -33,9 +36,22 @@ def test_embedding_errors_are_eagers():
     raises_as_eager(lambda w: F.embedding(INDEX.float(), w), weight)
 
 
-def test_a_norm_that_changes_the_weight_is_refused():
-    with pytest.raises(dovetail.errors.Unsupported, match="max_norm"):
-        dovetail.make_trace(lambda w: F.embedding(INDEX, w, max_norm=1.0))(torch.randn(4, 3))
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"max_norm": 0.5, "norm_type": 1.0, "padding_idx": 2}])
+def test_a_norm_shortens_rows_of_the_weight_in_place(options):
+    weight = torch.randn(4, 3)
+    same = weight.clone()
+    got = dovetail.jit(lambda w: F.embedding(INDEX, w, **options) * w[1])(weight)
+    torch.testing.assert_close((got, weight), (F.embedding(INDEX, same, **options) * same[1], same))
+    table = nn.Embedding(4, 3, **options)
+    twin = copy.deepcopy(table)
+    compiled = dovetail.jit(twin)
+    for _ in range(3):
+        for module, call in ((table, table), (twin, compiled)):
+            module.zero_grad()
+            call(INDEX).sin().sum().backward()
+            with torch.no_grad():
+                module.weight.sub_(module.weight.grad)
+    torch.testing.assert_close(twin.state_dict(), table.state_dict())
 
 
 @pytest.mark.parametrize("operation, option", [(F.embedding, "sparse"), (F.embedding, "scale_grad_by_freq"), (F.embedding_bag, "sparse")])

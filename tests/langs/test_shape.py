@@ -6,6 +6,7 @@ import harness
 import pytest
 import torch
 from eager_versions import RELEASE
+from harness import gradients_agree
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -207,7 +208,6 @@ def test_errors_are_of_eagers_type(bad):
     [
         (lambda x: x[:, ::2].as_strided((2, 2), (1, 1)), "indexing, transpose, expand or unfold"),
         (lambda x: x[:, 0].repeat_interleave(x[:, 0].long()), "output_size"),
-        (lambda x: x.tensor_split(x[:2, 0].long()), "tuple of ints"),
         (lambda x: x.unsqueeze_(0), "without the underscore"),
     ],
 )
@@ -282,3 +282,16 @@ def test_parts_at_positions_in_a_tensor():
     for bad in (torch.tensor([1.0]), torch.tensor([[1]]), torch.tensor(0)):
         with pytest.raises(RuntimeError):
             number(X, bad)
+    positions = dovetail.jit(lambda x, n: [part * 2 for part in torch.tensor_split(x, n)])
+    for n in ([2, 3], [1, 3], [0, 3], [1, 2], [-1, 9], [2, 3], [1]):  # the first alone differs at first, then the last
+        torch.testing.assert_close(positions(X, torch.tensor(n)), [part * 2 for part in X.tensor_split(n)])
+
+
+@pytest.mark.parametrize(
+    "split",
+    [lambda x: x.unsafe_chunk(3), lambda x: torch.unsafe_split(x, 2, dim=1), lambda x: torch.unsafe_split_with_sizes(x, [1, 3])],
+)
+def test_parts_without_the_checks_of_autograd(split):
+    agrees(split, X)
+    agrees(lambda x: [part.mul_(2) for part in split(x * 1)], X)
+    gradients_agree(lambda x: sum(part.sin().sum() for part in split(x)), X)

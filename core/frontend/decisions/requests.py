@@ -64,6 +64,7 @@ class Requester(Machinery):
     Attributes:
         numbers: numbers of the program whose values earlier decisions have fixed.
         sized: integers of the program that operations take, and which are symbols there.
+        put_in: what stands in place of arguments in the calls that are attempted now.
         restarts: whether a call in which something raises starts again in eager mode.
         raises_late: whether a line may raise here in the place of Python: the program does not handle the error.
         visited: how many lines of the trace belong to segments that are complete.
@@ -81,6 +82,7 @@ class Requester(Machinery):
     def __init__(self) -> None:
         self.numbers: dict[Proxy, Any] = {}
         self.sized: dict[Proxy, Size] = {}
+        self.put_in: list[Any] = []
         self.cuts = 0
 
     def attach(self, trace: Trace, environment: TrackedEnvironment) -> None:
@@ -176,7 +178,13 @@ class Requester(Machinery):
         """
         if not self.is_open:
             return call(*args, **kwargs)
-        args = tuple(args)
+        known = len(self.put_in)
+        try:
+            return self._attempt(call, tuple(args), kwargs, sizes)
+        finally:
+            del self.put_in[known:]
+
+    def _attempt(self, call: Callable, args: tuple, kwargs: dict, sizes: bool) -> Any:
         while True:
             before = Checkpoint(self.environment, self.trace)
             try:
@@ -188,7 +196,7 @@ class Requester(Machinery):
                 if not numbers or (runnable(error.call[:1] + tuple(error.call[1]), error.call[2]) and self.is_plain()):
                     before.drop_lines()
                     return self.call_outside(*error.call)
-                needed = next((p for p in proxies_in((args, kwargs)) if p is numbers[0]), None)
+                needed, question = next((p for p in proxies_in((args, kwargs)) if p is numbers[0]), None), ""
                 if needed is None:
                     raise
             except TracedValueError as error:
@@ -198,10 +206,13 @@ class Requester(Machinery):
             before.drop_lines()
             if self.is_unknown_float(needed) and (outside := runnable(args, kwargs)) is not None and self.is_plain():
                 return self.run_outside(*outside, kwargs)
-            if sizes and _is_whole(needed):
+            if question == "tolist":
+                value = self.environment.listed(needed)
+            elif sizes and _is_whole(needed):
                 value = self.size(needed)
             else:
                 value = self.number(needed) if isinstance(needed, NumberProxy) else self._of_tensor(needed, question)
+            self.put_in.append(value)
             args, kwargs = mapped(lambda x, old=needed, new=value: new if x is old else x, (args, kwargs))
 
     def needed(self, error: TracedValueError, args: Sequence[Any], kwargs: dict) -> Proxy | None:

@@ -286,7 +286,8 @@ class Session(CountingRequester):
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), repr(autocast_state())
         settings = *modes, torch.get_default_dtype(), repr(torch.get_default_device())
         gradients = reader.of([autograd.pending(), *[list(each.items()) for each in (autograd.hooks, autograd.after, autograd.frozen)]])
-        state = reader.read(OWN, Session.run.__code__, (settings, tuple(map(reader.held, reads)), gradients))
+        context = settings, tuple(map(reader.held, reads)), gradients, reader.of(list(self.put_in))
+        state = reader.read(OWN, Session.run.__code__, context)
         self.flush_views()
         if self.late:
             self.check_sizes()

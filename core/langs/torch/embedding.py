@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
+
 from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.names import unsupported_gradient
+from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.padding import positions
 from dovetail.prims.shape import flat_reshape
@@ -21,13 +24,13 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ):
-    """weight[input]; rows at `padding_idx` get no gradient."""
+    """weight[input]; rows at `padding_idx` get no gradient; `max_norm` first scales the rows that are longer, in place."""
     rows = weight.spec.shape[0] if weight.spec.shape else 0
     if padding_idx is not None:
         require(-rows <= padding_idx < rows, "expected padding_idx within the {} rows of weight, got {}", rows, padding_idx, error=AssertionError)
         padding_idx %= rows
     if max_norm is not None:
-        raise Unsupported("embedding with max_norm is not supported: it modifies weight in place; renormalize weight outside the compiled function")
+        opaque(torch.embedding_renorm_, (prims.detach(weight), input, max_norm, norm_type), {})
     return _rows(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, require
+from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.shape import as_2d, as_3d, reshaped
@@ -16,6 +16,7 @@ from dovetail.prims.shape import replaced
 from dovetail.prims.sizes import index_of
 from dovetail.prims.spec import ceildiv, prod
 from dovetail.trace import TensorProxy, value_of
+from dovetail.trace.proxies import no_value
 
 
 def require_tensors(name: str, tensors: Any) -> None:
@@ -195,13 +196,19 @@ def split_tensor(tensor: Tensor, split_size_or_sections: int | Sequence[int], di
     return split_in(tensor, split_size_or_sections, dim)
 
 
-@torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",))
+@torchsymbol("torch.unsafe_split", methods=("unsafe_split",))
+def unsafe_split(input: Tensor, split_size: int, dim: int = 0):
+    """Views of parts of one size along `dim`, the last smaller; a program has gradients whichever of them it writes to."""
+    return split_in(input, index_of(split_size), dim)
+
+
+@torchsymbol("torch.split_with_sizes", "torch.unsafe_split_with_sizes", methods=("split_with_sizes", "unsafe_split_with_sizes"))
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0):
     """Views of parts along `dim` of the sizes listed."""
     return split_in(input, tuple(split_sizes), dim)
 
 
-@torchsymbol("torch.chunk", methods=("chunk",))
+@torchsymbol("torch.chunk", "torch.unsafe_chunk", methods=("chunk", "unsafe_chunk"))
 def chunk(input: Tensor, chunks: int, dim: int = 0):
     """At most `chunks` views along `dim`, of one size but for the last."""
     dim = _splittable("chunk", input, dim)
@@ -212,14 +219,14 @@ def chunk(input: Tensor, chunks: int, dim: int = 0):
 
 
 def _numbers(positions: Tensor) -> Any:
-    """Return the int that a tensor holds, which the program needs, or the list of them, which it knows."""
+    """Return the int that a tensor holds, or the list of them, which the program needs."""
     shape, name = positions.spec.shape, "tensor_split expected tensor_indices_or_sections to"
     require(positions.spec.dtype is dtypes.int64, "{} have dtype of long, but got {}", name, positions.spec.dtype)
     require(len(shape) < 2, "{} be a zero-dimensional or one-dimensional tensor, but got a tensor with {} dims", name, len(shape))
     if not shape:
         return operator.index(positions)
     if (known := value_of(positions)) is None:
-        raise Unsupported("tensor_split at positions in a tensor is not traced: the sizes of the parts depend on values; pass a tuple of ints")
+        raise no_value(positions, "tolist")
     return known.tolist()
 
 
