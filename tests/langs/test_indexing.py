@@ -316,3 +316,28 @@ def test_a_sparse_gradient_of_gather_is_refused_where_one_is_needed():
     agrees(first, X)
     with pytest.raises(Unsupported, match="gradient of gather with sparse_grad=True is not supported; leave sparse_grad out"):
         dovetail.jit(first)(X.clone().requires_grad_())
+
+
+def test_tensors_of_one_int_in_a_list_are_positions():
+    i, j = torch.tensor(2), torch.tensor(-1)
+    agrees(lambda x, i, j: x[[i, 1, j]], X, i, j)
+    agrees(lambda x, i, j: x[:, [[i, 1], [0, j]]], X, i, j)
+    agrees(lambda x, i, j: x[[i, 1], [0, j]], X, i, j)
+
+    def written(x, i, j):
+        x[[i, 1]] = 0.0
+        x[:, [j]] += 1
+        return x
+
+    agrees(written, X.clone(), i, j)
+    with pytest.raises(IndexError, match="a list of ints, or of tensors that hold one"):
+        dovetail.jit(lambda x, i: x[:, [i.float(), 1]])(X, i)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x, i: torch.tril(x, i), lambda x, i: x.triu(diagonal=i), lambda x, i: torch.tensordot(x[0], x[0, :2, :4], dims=i.clamp(0, 0))]
+)
+def test_a_tensor_of_one_int_may_be_a_number(fn):
+    compiled = dovetail.jit(fn)
+    for value in (1, -1, 1):
+        torch.testing.assert_close(compiled(X, torch.tensor(value)), fn(X, torch.tensor(value)))

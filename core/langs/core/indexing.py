@@ -68,7 +68,8 @@ def _item(item: Any, x: TensorProxy) -> Any:
     if hasattr(item, "tolist"):  # a NumPy array or number
         item = item.tolist()
     if isinstance(item, (list, tuple, range)):
-        return _nest(item)
+        nest = _nest(item)
+        return _joined(nest, x) if any([isinstance(leaf, TensorProxy) for leaf in _flat(nest)]) else nest
     try:
         return item if isinstance(item, bool) else index_of(item)
     except TracedValueError:
@@ -80,6 +81,17 @@ def _item(item: Any, x: TensorProxy) -> Any:
 
 def _nest(items: Sequence[Any]) -> tuple:
     return tuple([_nest(i) if isinstance(i, (list, tuple, range)) else i for i in items])
+
+
+def _joined(nest: tuple, x: TensorProxy) -> TensorProxy:
+    """Return a nest of ints and of tensors that hold one as a tensor."""
+    leaves, shape = _flat(nest), _nest_shape(nest)
+    for leaf in leaves:
+        is_position = leaf.spec.dtype.kind == "int" and not leaf.spec.shape if isinstance(leaf, TensorProxy) else type(leaf) is int
+        require(is_position, "expected a list of ints, or of tensors that hold one, as an index, got one with {}", leaf, error=IndexError)
+    numbers = [n if isinstance(n, TensorProxy) else prims.full(shape=(), value=n, dtype=dtypes.int64, device=x.spec.device) for n in leaves]
+    parts = prims.cat([prims.reshape(convert(n, dtypes.int64), shape=(1,)) for n in numbers], dim=0)
+    return parts if shape == (len(leaves),) else prims.reshape(parts, shape=shape)
 
 
 def _flat(nest: Any) -> list[Any]:

@@ -143,7 +143,7 @@ def positions(n: int, x: Tensor) -> Tensor:
 def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
     shape = x.spec.shape
     require(len(shape) >= 2, "{}: input tensor must have at least 2 dimensions", "tril" if lower else "triu")
-    matrix, rank = shape[-2:], len(shape)
+    matrix, rank, diagonal = shape[-2:], len(shape), index_of(diagonal)
     row = prims.broadcast_in_dim(positions(matrix[0], x), shape=matrix, dims=(0,))
     column = prims.broadcast_in_dim(positions(matrix[1], x), shape=matrix, dims=(1,))
     column_offset = prims.sub(column, row)

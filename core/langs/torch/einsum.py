@@ -6,6 +6,7 @@ they are removed from the operands and restored on the result.  Operands are con
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.langs.torch.reduction import total, total_dtype
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod as product
+from dovetail.trace import TensorProxy
 
 Label = str | int
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -244,6 +246,8 @@ def _summed_to_one(x: Tensor, dim: int) -> Tensor:
 def _paired_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
     """Return tensordot's dims as two lists of equal length, counted from 0."""
     ranks = len(a.spec.shape), len(b.spec.shape)
+    if isinstance(dims, TensorProxy) and not dims.spec.shape:
+        dims = operator.index(dims)
     if isinstance(dims, int):
         require(0 <= dims <= min(ranks), "tensordot expects dims from 0 to the smaller rank, {}, got {}", min(ranks), dims)
         return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
