@@ -7,10 +7,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from dovetail.devices import Device
+from dovetail.dtypes import DType
 from dovetail.errors import Unsupported
 from dovetail.frontend import trees
-from dovetail.prims import Symbol, Tag, TensorSpec, recorder
-from dovetail.prims.sizes import Size
+from dovetail.prims import Tag, TensorSpec, recorder
 from dovetail.trace import (
     BoundSymbol,
     NumberProxy,
@@ -63,8 +64,8 @@ def facts_of(lines: Iterable[BoundSymbol], env: dict[Proxy, Any], own: Iterable[
 
     def fact(x: Any) -> Any:
         if is_proxy(x):
-            return ("own", numbers[x], str(x.spec)) if x in numbers else env.get(x, x)
-        return x if isinstance(x, (Symbol, Size, int, float, complex, str, type(None))) else repr(x)
+            return ("own", numbers[x]) if x in numbers else env.get(x, x)
+        return repr(x) if isinstance(x, (DType, Device)) else x
 
     return [[line.symbol, *[tree_map(fact, part) for part in (line.args, line.kwargs, line.out)]] for line in lines] + [
         tree_map(fact, end) for end in ends

@@ -198,7 +198,7 @@ def split_tensor(tensor: Tensor, split_size_or_sections: int | Sequence[int], di
 
 @torchsymbol("torch.unsafe_split", methods=("unsafe_split",))
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0):
-    """Views of parts of one size along `dim`, the last smaller; a program has gradients whichever of them it writes to."""
+    """Views of parts of one size along `dim`, the last smaller, with right gradients where the input and parts are written, unlike eager mode."""
     return split_in(input, index_of(split_size), dim)
 
 
