@@ -166,6 +166,20 @@ def test_a_function_whose_calls_all_end_in_eager_mode_starts_there_soon():
     assert graph_of(fn).eager == "4 of 4 calls ended in eager mode"
 
 
+def test_calls_that_raise_are_not_counted_among_those_that_end_in_eager_mode():
+    def checked(x):
+        if (x < 0).any():
+            raise ValueError("negative")
+        return x.sqrt() * 2
+
+    fn = compiled(checked)
+    for _ in range(20):
+        with pytest.raises(ValueError, match="negative"):
+            fn(-torch.ones(2))
+    agrees(fn, checked, torch.ones(2))
+    assert graph_of(fn).eager is None and fn.cache_info().segments == 2
+
+
 def test_a_function_whose_calls_mostly_end_in_eager_mode_starts_there():
     fn = compiled(listed)
     with dovetail.use(decision_limit=3), warnings.catch_warnings():

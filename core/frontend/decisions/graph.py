@@ -370,11 +370,12 @@ class Graph:
             raised = "" if expected else error_text(reason.raised)
         if again:
             return self.call(args, kwargs, restarts + 1)
-        self.eager_calls += 1
         if why:
             self.warn(why)
+        result = self._eager(args, kwargs, raised)  # a call that raises says nothing about those that do not
+        self.eager_calls += 1
         self.check_worth()
-        return self._eager(args, kwargs, raised)
+        return result
 
     def _begun(self, args: tuple, kwargs: dict) -> Edge | None:
         """Return the way to the first decision, which the first call compiles; None where that cannot be done."""
