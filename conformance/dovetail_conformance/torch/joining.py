@@ -200,6 +200,11 @@ SPLITS = (
 PARTED: dict[str, tuple[Callable, tuple[tuple, ...], tuple[tuple, ...]]] = {
     "torch.split": (np_split, (*SPLITS[0], ((4, 3), {"split_size_or_sections": 3})), SPLITS[1]),
     "torch.Tensor.split": (np_split, (*SPLITS[0], ((4, 3), {"split_size": 3})), SPLITS[1]),
+    "torch.unsafe_split": (
+        np_split,
+        (((5,), 2), ((2, 5), 2, 1), ((2, 6, 3), {"split_size": 6, "dim": 1}), ((0, 3), 0), ((3,), 7)),
+        (((), 1, *NO_DIMS), ((3,), -1, *SIZES[1]), ((3,), 1, 1, *OUT_OF_RANGE), ((3,), "1", TypeError, "")),
+    ),
     "torch.split_with_sizes": (
         np_split,
         (((5,), (2, 3)), ((2, 5), (1, 0, 4), 1), ((2, 3, 4), {"split_sizes": [1, 3], "dim": -1}), ((0,), (0, 0))),
