@@ -52,6 +52,32 @@ def test_a_region_that_is_not_worth_it_goes_line_by_line_to_the_executors_behind
     assert part.claims == part.operations == 3
 
 
+class WithoutSilu(Pointwise):
+    """Fuses elementwise prims, and leaves silu to whoever runs it whole."""
+
+    def claims_whole(self, line):
+        return line.symbol.name != "silu" or "leaves silu whole to others"
+
+
+def test_a_composite_that_a_fusion_executor_does_not_want_is_offered_whole_to_those_behind():
+    x, ex = torch.randn(4), WithoutSilu()
+    fn = dovetail.jit(lambda x: F.silu(x + 1) * 2, executors=[ex])
+    torch.testing.assert_close(fn(x), F.silu(x + 1) * 2)
+    assert ("silu", "torch") in runs(fn)
+    row = next(row for row in dovetail.explain(fn).rows if row.operation == "torch.nn.functional.silu")
+    assert [(each.executor, each.message) for each in row.refusals] == [("pointwise", "leaves silu whole to others")]
+    limited = dovetail.jit(lambda x: F.silu(x + 1) * 2, executors=[RegionLimit(ex, 5)])
+    torch.testing.assert_close(limited(x), fn(x))
+    assert runs(limited) == runs(fn)
+
+
+def test_the_parts_of_a_composite_that_no_other_executor_runs_whole_are_fused():
+    trace = dce(functionalize(dovetail.make_trace(F.silu)(torch.ones(3)))[0])
+    (line,) = dispatch(trace, Priority([WithoutSilu()])).lines
+    assert line.implementation.executor == "pointwise" and len(line.body) > 1
+    assert all(part.symbol.module == "prims" for part in line.body)
+
+
 class Reluctant(Pointwise):
     """Fuses elementwise prims, and refuses regions with a sine when they are to be compiled."""
 

@@ -58,6 +58,34 @@ def test_what_has_no_decomposition_runs_by_torchs_kernel():
     gradients_agree(lambda x: F.interpolate(x, (3, 4), mode="bilinear", antialias=True), X, **TOLERANCE)
 
 
+RESIZED = [("nearest", 1), ("nearest-exact", 1), ("linear", 1), ("nearest", 2), ("nearest-exact", 2), ("bilinear", 2), ("bicubic", 2)]
+RESIZED += [("nearest", 3), ("nearest-exact", 3), ("trilinear", 3)]
+
+
+@pytest.mark.parametrize("how", [{"scale_factor": 1.7}, {"size": 7}, {"size": 3}], ids=str)
+@pytest.mark.parametrize("mode, rank", RESIZED)
+@pytest.mark.parametrize("last", [False, True])
+def test_a_program_resizes_and_differentiates_by_torchs_kernels(mode, rank, how, last):
+    x = torch.randn(2, 3, *[5] * rank)
+    x = x.contiguous(memory_format=torch.channels_last) if last and rank == 2 else x
+    corners = {"align_corners": True} if "linear" in mode or mode == "bicubic" else {}
+    fn = dovetail.jit(lambda x: F.interpolate(x, mode=mode, **corners, **how))
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    fn(ours).square().sum().backward()
+    F.interpolate(theirs, mode=mode, **corners, **how).square().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert ours.grad.stride() == theirs.grad.stride()
+    names = [line.symbol.name for trace in dovetail.last_backward_traces(fn)[-1:] for line in trace.lines]
+    assert any("upsample" in name for name in names) and "index_add" not in names
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("widths", [(1, 2), (2, 0), (1, -1)])
+def test_a_program_pads_with_what_is_there_as_eager(mode, rank, widths):
+    gradients_agree(lambda x: F.pad(x, widths * rank, mode=mode), torch.randn(2, 3, *[5] * rank), **TOLERANCE)
+
+
 BAD = {
     "neither": lambda x: F.interpolate(x),
     "both": lambda x: F.interpolate(x, 2, 2),

@@ -285,9 +285,19 @@ class FusionExecutor(Executor):
         self.operations = None if operations is None else frozenset(_operation(f"{name} fuses", each) for each in operations)
 
     def can_fuse(self, line: BoundSymbol) -> Verdict:
-        """Return whether one line could be part of a region.  Called for prims; a composite is claimed when its whole decomposition is."""
+        """Return whether one line could be part of a region.
+
+        Called for prims; a composite is claimed when its whole decomposition is, and `claims_whole` agrees.
+        """
         if self.operations is None:
             raise NotImplementedError(f"executor {self.name} declares no operations=, so it has to define can_fuse(line)")
+        return True
+
+    def claims_whole(self, line: BoundSymbol) -> Verdict:
+        """Return whether to claim a composite of which every part can be fused; where a sentence says why not, the next executors may run it whole.
+
+        Where none of them does, its parts are offered one by one.
+        """
         return True
 
     def worth(self, region: Trace) -> Verdict:

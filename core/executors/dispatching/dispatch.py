@@ -208,11 +208,12 @@ class _Claims:
         return [p for inner in aside.lines for p in self.place(inner, depth + 1, where)]
 
     def _fusible(self, ex: FusionExecutor, line: BoundSymbol, where: str | None) -> Verdict:
-        """Return whether a composite is fusible: when all of its decomposition is.  Each line is offered once."""
+        """Return whether a composite is fusible: when all of its decomposition is, and `ex` claims it whole.  Each line is offered once."""
         key = ex.name, line
         if key not in self.whole:
             if line.body:
-                self.whole[key] = next((verdict for inner in line.body if not is_claim(verdict := self._fusible(ex, inner, where))), True)
+                refusal = next((verdict for inner in line.body if not is_claim(verdict := self._fusible(ex, inner, where))), None)
+                self.whole[key] = ask(ex, line, ex.claims_whole, where) if refusal is None else refusal
             else:
                 self.whole[key] = ask(ex, line, ex.verdict, where)
         return self.whole[key]

@@ -30,6 +30,10 @@ class RegionLimit(FusionExecutor):
         """Delegate to `ex`."""
         return self.executor.verdict(line)
 
+    def claims_whole(self, line: BoundSymbol) -> Verdict:
+        """Delegate to `ex`."""
+        return self.executor.claims_whole(line)
+
     def declaration(self) -> dict:
         """Return the declaration of `ex`."""
         return self.executor.declaration()

@@ -13,7 +13,7 @@ from dovetail.prims.spec import prod
 from dovetail_llvm_exec.call.entry import entry
 from dovetail_llvm_exec.call.kernel import Kernels
 from dovetail_llvm_exec.region.biases import SHOWN, split_bias
-from dovetail_llvm_exec.region.claims import verdict
+from dovetail_llvm_exec.region.claims import verdict, whole_verdict
 from dovetail_llvm_exec.region.graph import REDUCTIONS
 from dovetail_llvm_exec.scalars.kinds import STORED
 
@@ -54,6 +54,10 @@ class LLVMExecutor(FusionExecutor):
         """Return whether there is code for a prim."""
         return verdict(line)
 
+    def claims_whole(self, line: BoundSymbol) -> Verdict:
+        """Return whether to claim a composite; see `claims.whole_verdict`."""
+        return whole_verdict(line)
+
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
         """Split the bias off a product for the kernel that reads it, unless an executor other than a last resort claims both."""
         others = [ex for ex in executors if isinstance(ex, OperatorExecutor) and not ex.last_resort]
@@ -61,7 +65,7 @@ class LLVMExecutor(FusionExecutor):
 
     def _fuses(self, line: BoundSymbol) -> bool:
         """Return whether all of a line can be part of a region."""
-        return all(map(self._fuses, line.body)) if line.body else is_claim(self.verdict(line))
+        return is_claim(self.claims_whole(line)) and all(map(self._fuses, line.body)) if line.body else is_claim(self.verdict(line))
 
     def worth(self, region: Trace) -> Verdict:
         """Return whether a region computes anything: views alone are cheaper elsewhere."""

@@ -197,5 +197,36 @@ avg_pool2d_backward = fused("avg_pool2d_backward", _avg_pool2d_backward, image)
 adaptive_avg_pool2d_backward = fused("adaptive_avg_pool2d_backward", aten("_adaptive_avg_pool2d_backward.default"), image)
 
 
+def _resize_backward(name: str) -> Symbol:
+    """Return the backward of a function that resizes images; channels are `last` in its result, or it is row-major."""
+
+    def run(g: Tensor, *, shape: Ints, corners: tuple[bool, ...], factors: tuple[float | None, ...], last: bool) -> Tensor:
+        out = aten(f"{name}_backward.default")(g, g.shape[2:], shape, *corners, *factors)
+        return out.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+    def meta(g: TensorSpec, *, shape: Ints, last: bool, **_: Any) -> TensorSpec:
+        x = g.fresh(shape)
+        return laid_out(x, channels_last_order(x.rank)) if last else x
+
+    return fused(f"{name}_backward", run, meta)
+
+
+RESIZED = ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d")
+EXACTLY = ("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")
+RESIZE_BACKWARD = {name: _resize_backward(name) for name in (*(f"upsample_{each}" for each in RESIZED), *EXACTLY)}
+
+
+def _border_backward(name: str) -> Symbol:
+    """Return the backward of a padding that repeats what is there; `pad` are its widths, and `shape` that of the padded tensor."""
+
+    def run(g: Tensor, *, shape: Ints, pad: Ints) -> Tensor:
+        return aten(f"{name}_pad{len(pad) // 2}d_backward.default")(g, g.new_empty(()).expand(shape), pad)  # which reads the shape alone
+
+    return fused(f"{name}_pad_backward", run, lambda g, *, shape, pad: g.fresh(shape))
+
+
+BORDER_BACKWARD = {"reflect": _border_backward("reflection"), "replicate": _border_backward("replication")}
+
+
 def is_cpu(device: Device) -> bool:
     return device.type == "cpu"

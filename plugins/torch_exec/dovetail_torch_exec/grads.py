@@ -16,7 +16,7 @@ from dovetail.extend import get_grad, put_grad
 from dovetail.extend.advanced import requires_grad, symbol_for, torch_internals
 from dovetail.langs.torch import dtype_of
 from dovetail.prims.sizes import Size
-from dovetail.prims.spec import prod
+from dovetail.prims.spec import is_channels_last, prod
 from dovetail_torch_exec import fused
 from dovetail_torch_exec.attention import rule as on_cuda
 
@@ -326,6 +326,35 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     return out
 
 
+def resize(name: str) -> Callable[..., Any]:
+    """Return the rule of a function that resizes the last dimensions: `corners` is align_corners, which those that pick the nearest lack."""
+    path = f"{torch_internals.C_NN}.{name}"
+
+    def rule(input: Any, output_size: Any, *rest: Any) -> Any:
+        if input.spec.dtype.kind != "float" or not input.spec.numel:
+            return NotImplemented
+        *corners, factors = rest
+        out = symbol_for(path)(input, output_size, *rest)
+        spec = input.spec
+        how = {"shape": spec.shape, "corners": tuple(corners), "factors": tuple(factors or (None,) * (spec.rank - 2))}
+        last = spec.rank == 4 and is_channels_last(spec) and name != "upsample_bicubic2d"
+        put_grad(input, fused.RESIZE_BACKWARD[name](get_grad(out), **how, last=last))
+        return out
+
+    return rule
+
+
+def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Differentiate a padding with what is there; its parts stand for one with a constant, for one that crops, and for channels last."""
+    backward, count = fused.BORDER_BACKWARD.get(mode), len(pad) // 2
+    whole = backward is not None and input.spec.dtype.kind == "float" and input.spec.numel and input.spec.rank == count + 2
+    if not whole or is_channels_last(input.spec) or any([type(n) is not int or n < 0 for n in pad]):
+        return NotImplemented
+    out = _op("pad")(input, pad, mode, value)
+    put_grad(input, backward(get_grad(out), shape=input.spec.shape, pad=tuple(pad)))
+    return out
+
+
 def _elu(alpha: float = 1.0) -> dict[str, Any]:
     return {"alpha": alpha, "scale": 1.0, "input_scale": 1.0}
 
@@ -367,4 +396,6 @@ RULES: dict[Any, Callable[..., Any]] = {
     "torch.nn.functional.max_pool2d": max_pool2d,
     "torch.nn.functional.avg_pool2d": avg_pool2d,
     "torch.nn.functional.adaptive_avg_pool2d": adaptive_avg_pool2d,
+    "torch.nn.functional.pad": pad,
+    **{f"{torch_internals.C_NN}.{name}": resize(name) for name in fused.RESIZE_BACKWARD},
 }

@@ -38,6 +38,22 @@ def verdict(line: BoundSymbol) -> Verdict:
     return True if check is None else check(line)
 
 
+def whole_verdict(line: BoundSymbol) -> Verdict:
+    """Return whether to claim a composite that there is code for.
+
+    Positions that are computed for each element, and looked up, take several times as long as kernels that compute those of a row once.
+    """
+    name = line.symbol.name
+    if "upsample_" in name or (name == "pad" and _mode(*line.args[2:], **line.kwargs) != "constant"):
+        return f"leaves {line.symbol} whole to executors that compute positions once for each row"
+    return True
+
+
+def _mode(mode: str = "constant", value: Any = None, **_: Any) -> str:
+    """Return how a pad fills, from what follows its tensor and its widths."""
+    return mode
+
+
 def _sized(line: BoundSymbol) -> str | None:
     """Return why a line with symbolic sizes among its arguments has no code, None where it has."""
     name = line.symbol.name
