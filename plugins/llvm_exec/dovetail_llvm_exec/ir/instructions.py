@@ -53,6 +53,10 @@ class Instructions:
         """Emit one instruction without a result."""
         self._lines.append("  " + text)
 
+    def unshared(self, value: Value) -> Value:
+        """Return `value`, loaded from where it will be stored: a choice between it and another is no store under a mask, which is slow on Zen."""
+        return self.emit(value.type, f"freeze {value}")
+
     # --- constants
 
     def constant(self, value: Any, type: str) -> Value:

@@ -189,7 +189,7 @@ class Rows(Stage):
 
     def _added(self, nest: Nest, tally: Tally) -> None:
         b, dtype = nest.b, tally.partial.dtype
-        old = kinds.from_memory(b, nest.get(tally.partial, tally.form, nest.lanes), dtype)
+        old = kinds.from_memory(b, b.unshared(nest.get(tally.partial, tally.form, nest.lanes)), dtype)
         new = tally.reducer.binary(b, old, nest.operand(tally.expr, nest.lanes))
         nest.put(tally.partial, tally.form, kinds.to_memory(b, new, dtype))
 
