@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from test_reduction import agrees, raises_as_eager
 
 import dovetail
+from dovetail.extend.advanced import prims_of
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -169,3 +170,43 @@ def test_the_functional_batch_norm_keeps_statistics_in_the_dtype_of_the_running_
     x, weight = torch.randn(2, 3, 5).bfloat16(), torch.rand(3)
     for parameters in ((None, None, weight, weight), (weight,) * 4, (weight.bfloat16(),) * 4):
         agrees(lambda x, *more: FUNCTIONAL(x, *more, True, 0.1, 1e-5), x, *parameters, rtol=2e-2, atol=2e-2)
+
+
+NORMS = {
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (6,), w, b), (3, 4, 6)),
+    "batch_norm": (lambda x, w, b: F.batch_norm(x, torch.zeros(6).to(x), torch.ones(6).to(x), w, b, True), (4, 6, 3)),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 3, w, b), (3, 6, 4)),
+}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_closed_forms_of_gradients_can_be_differentiated_again(norm):
+    fn, shape = NORMS[norm]
+    x, w, b = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in (shape, (6,), (6,))]
+    compiled = dovetail.jit(lambda x, w, b: fn(x, w, b).square())
+    assert torch.autograd.gradcheck(compiled, (x, w, b))
+    assert torch.autograd.gradgradcheck(compiled, (x, w, b))
+
+
+@pytest.mark.parametrize("norm, sums", [("layer_norm", 4), ("batch_norm", 2)])
+def test_a_backward_adds_up_no_more_than_it_needs(norm, sums):
+    fn, shape = NORMS[norm]
+    x, w, b = [torch.randn(s, requires_grad=True) for s in (shape, (6,), (6,))]
+    compiled = dovetail.jit(lambda x, w, b: fn(x, w, b).sin(), executors=["llvm", "torch"])
+    compiled(x, w, b).sum().backward()
+    lines = prims_of(dovetail.last_backward_traces(compiled)[-1].lines)
+    assert sum(line.symbol.name in ("sum", "var_mean") for line in lines) == sums
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("parameters", ["", "w", "wb"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_gradients_of_norms_are_eagers_whichever_are_wanted(norm, parameters, dtype):
+    fn, shape = NORMS[norm]
+    x = torch.randn(shape).to(dtype)
+    w, b = [torch.randn(6).to(dtype) if name in parameters else None for name in "wb"]
+    tolerance = {"rtol": 5e-2, "atol": 5e-2} if dtype is torch.bfloat16 else CLOSE
+    harness.gradients_agree(lambda x: fn(x, w, b).sin(), x, **tolerance)
+    if w is not None:
+        harness.gradients_agree(lambda w: fn(x, w, b).sin(), w, **tolerance)
+        harness.gradients_agree(lambda x, w: fn(x, w, b).sin(), x, w, **tolerance)

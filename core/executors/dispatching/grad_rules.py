@@ -11,7 +11,7 @@ from dovetail.executors.contract.executor import Executor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import ask, guarded
 from dovetail.executors.dispatching.dispatch import claimants
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.langs.torch import graph_rule, symbol_for
+from dovetail.langs.torch import closed_form, graph_rule, symbol_for
 from dovetail.prims import Symbol
 from dovetail.trace import BoundSymbol, Offer, Trace
 from dovetail.trace.passes.grad import RULES, Rule, registered
@@ -36,7 +36,8 @@ def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None
 class GradRules:
     """The rules for a line of `trace`, in interleaved form.
 
-    First comes that of the executor that would run the line, then a registered one, then, for an opaque line, the one that keeps its graph.
+    First comes that of the executor that would run the line, then a registered one, then the closed form of a normalisation, or, for an opaque
+    line, the rule that keeps its graph.
 
     An executor that would run the line and has no rule leaves it to the next that would, since without a rule no executor runs it whole.
 
@@ -63,6 +64,8 @@ class GradRules:
                 self.once = True
                 yield partial(guarded, "the grad rule", ex, line, None, _rule(ex, line))
         yield from registered(line)
+        if (rule := closed_form(line)) is not None:
+            yield rule
         if (rule := graph_rule(line)) is not None:
             self.once = True
             yield rule

@@ -171,10 +171,10 @@ def _vector(parameter: Tensor | None, channels: int) -> Tensor | None:
 def _update(running: Tensor | None, batch: Tensor, momentum: Number) -> None:
     """running = (1 - momentum) * running + momentum * batch, in place and without gradient."""
     if running is not None:
-        prims.copy_(running, _moved(running, batch, momentum))
+        prims.copy_(running, moved(running, batch, momentum))
 
 
-def _moved(running: Tensor, batch: Tensor, momentum: Number) -> Tensor:
+def moved(running: Tensor, batch: Tensor, momentum: Number) -> Tensor:
     """(1 - momentum) * running + momentum * batch, without gradient."""
     wide = core.wide(running.spec.dtype)
     old, new = core.convert(running, wide), core.convert(prims.detach(batch), wide)
@@ -204,7 +204,7 @@ def batch_norm_functional(
     variance, mean = prims.var_mean(x, dims=reduced_dims, correction=0)
     out = core.convert(affine(standardized(x, mean, variance, eps, 1), weight, bias, 1), input.spec.dtype)
     rstd = core.rsqrt(core.add(prims.detach(variance), eps))
-    new_mean, new_var = _moved(running_mean, mean, momentum), _moved(running_var, unbiased(variance, count), momentum)
+    new_mean, new_var = moved(running_mean, mean, momentum), moved(running_var, unbiased(variance, count), momentum)
     statistics = [core.convert(x, running_mean.spec.dtype) for x in (prims.detach(mean), rstd)]
     return out, *statistics, new_mean, new_var
 
