@@ -50,6 +50,7 @@ class Compilation:
         stage_bytes: how many bytes of gradients the backward hands over at once while it runs; None where it returns all at its end.
         distribution: how parameters lie on the ranks of a mesh; None for the programs of one process.
         layouts: of the inputs that are DTensors, by their numbers.
+        as_results: whether cotangents are laid out as the results are; those of DTensors are row-major.
         settled: opens the context of what is compiled later, such as gradients of gradients.
     """
 
@@ -68,6 +69,7 @@ class Compilation:
     stage_bytes: int | None = None
     distribution: Distribution | None = None
     layouts: Mapping[int, Layout] = field(default_factory=dict)
+    as_results: bool = True
     settled: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def later(self) -> Compilation:

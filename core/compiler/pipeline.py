@@ -165,7 +165,8 @@ def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
             )
         tensors = dict(zip(traced.inputs, acquired.tensors, strict=True))
         steps = [*steps, *([computation] if computation not in steps else []), *compilation.distribution.rewrite(computation, tensors)]
-        computation, compilation = steps[-1], replace(compilation, layouts=layouts_of(acquired.tensors))
+        layouts = layouts_of(acquired.tensors)
+        computation, compilation = steps[-1], replace(compilation, layouts=layouts, as_results=not layouts)
 
     trained = None
     constant, detached = {*constants_of(traced), *acquired.spent, *acquired.leaves}, _detached(epilogue)

@@ -76,7 +76,8 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     forward, backwards = GENERATE(trained.forward[-1]), {(): generate_backward(trained.backward)}
     saves = compilation.environment is not None and bool(split_off.saved)
     check = compilation.environment.check_backward() if compilation.environment is not None else None
-    bridge = Bridge(forward, pulled, constant, pullback, backward_without, backwards, delivered, compilation.layouts, check, saves)
+    orders = [None if p.spec.strides is None else p.spec.order for p in split_off.cotangents]
+    bridge = Bridge(forward, pulled, constant, pullback, backward_without, orders, backwards, delivered, compilation.layouts, check, saves)
     by_rules = [(line, ex) for line, ex in by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:

@@ -548,3 +548,42 @@ def test_the_gradient_of_a_matrix_through_a_linear_layer_turns_no_weight():
     compiled = assert_like_eager(lambda x, weight: F.linear(x, weight), x, weight)
     turned = [line.args[0].spec.shape for line in dovetail.last_backward_traces(compiled)[0].lines if line.symbol.name == "transpose"]
     assert turned == [(4, 5)]  # the cotangent alone
+
+
+LAID_OUT = {
+    "channels last": lambda x: torch.relu(x.contiguous(memory_format=torch.channels_last)),
+    "permuted": lambda x: torch.sin(x).permute(0, 2, 3, 1) * 2,
+    "two results": lambda x: (x.contiguous(memory_format=torch.channels_last) * 2, x.exp()),
+}
+COTANGENTS = {
+    "as the result": torch.randn_like,
+    "row-major": lambda out: torch.randn(out.shape),
+    "of a sum": lambda out: torch.ones(()).expand(out.shape),
+    "reversed": lambda out: torch.randn(*reversed(out.shape)).permute(*reversed(range(out.ndim))),
+}
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("cotangent", COTANGENTS)
+@pytest.mark.parametrize("program", LAID_OUT)
+def test_cotangents_of_any_layout_give_eagers_gradients(program, cotangent, twice):
+    fn, x = LAID_OUT[program], torch.randn(2, 3, 4, 5)
+
+    def gradient(f: Callable, result: int) -> Tensor:
+        leaf = x.clone().requires_grad_()
+        out = f(leaf) if program != "two results" else f(leaf)[result]
+        torch.manual_seed(5)
+        (g,) = torch.autograd.grad(out, leaf, COTANGENTS[cotangent](out), create_graph=twice)
+        curved = program == "permuted" or (program == "two results" and result == 1)
+        return torch.autograd.grad(g.square().sum(), leaf)[0] if twice and curved else g
+
+    compiled = dovetail.jit(fn)
+    for result in (0, 1):
+        torch.testing.assert_close(gradient(compiled, result), gradient(fn, result))
+
+
+def test_a_backward_takes_cotangents_laid_out_as_results_are():
+    compiled = dovetail.jit(LAID_OUT["channels last"])
+    compiled(torch.randn(2, 3, 4, 5, requires_grad=True)).sum().backward()
+    (cotangent,) = dovetail.last_backward_traces(compiled)[0].cotangents
+    assert cotangent.spec.strides == (60, 1, 15, 3)

@@ -34,6 +34,7 @@ class Bridge:
         constant: the positions of the other tensors among the results.
         pullback: computes the gradients with a history of their own.
         backward_without: compiles the backward for calls in which the cotangents at these positions, counted among `pulled`, are None.
+        orders: of the dimensions of each cotangent in memory, slowest first, as programs take them; None for row-major.
         backwards: those that are compiled; each takes a list of the saved values and the other cotangents.
         layouts: of the inputs that are DTensors; programs take and return what lies on this rank.
         check: raises where a backward of the user's would read other data now than when it was compiled.
@@ -46,6 +47,7 @@ class Bridge:
     constant: Sequence[int]
     pullback: Pullback
     backward_without: Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+    orders: Sequence[tuple[int, ...] | None]
     backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
     stages: Sequence[Sequence[int]] = ()
     layouts: Mapping[int, Layout] = field(default_factory=dict)
@@ -53,9 +55,11 @@ class Bridge:
     saves: bool = False
     lock: Any = field(default_factory=Lock)
     takes_all: bool = field(init=False)  # whether the backward program takes what autograd passes, one cotangent for each result
+    is_plain: bool = field(init=False)  # whether all cotangents are row-major
 
     def __post_init__(self) -> None:
         self.takes_all = not self.constant and not self.layouts and list(self.pulled) == list(range(len(self.pulled)))
+        self.is_plain = not any(self.orders)
 
     def __call__(self, *inputs: Any) -> tuple:
         """Return the results, with a history."""
@@ -94,6 +98,12 @@ class Bridge:
     def beside(self, forward: Callable[..., tuple]) -> Bridge:
         """Return a bridge with another forward program and the backwards of this one."""
         return replace(self, forward=forward)
+
+    def dense(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Return cotangents as programs take them, None where one is absent."""
+        if self.is_plain:
+            return [g if g is None else g.contiguous() for g in cotangents]
+        return [g if g is None else _in_order(g, order) for g, order in zip(cotangents, self.orders, strict=True)]
 
     def backward(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         """Return the program for calls without these cotangents, compiled by the first such call."""
@@ -147,7 +157,7 @@ def _gradients(ctx: Any, bridge: Bridge, numbers: Sequence[Any], cotangents: Seq
     ctx.maybe_clear_saved_tensors()  # the program lets each value go after its last use, unless the graph is retained
     program = bridge.backwards.get(()) or bridge.backward(())
     try:
-        gradients = program(kept, *map(_CONTIGUOUS, cotangents))
+        gradients = program(kept, *(map(_CONTIGUOUS, cotangents) if bridge.is_plain else bridge.dense(cotangents)))
         return _together(gradients) if type(gradients) is GeneratorType else gradients
     except Exception as error:
         blame(error)
@@ -155,6 +165,13 @@ def _gradients(ctx: Any, bridge: Bridge, numbers: Sequence[Any], cotangents: Seq
 
 
 _CONTIGUOUS = torch.Tensor.contiguous
+
+
+def _in_order(g: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
+    """Return `g` dense, its dimensions in this order in memory."""
+    if order is None:
+        return g.contiguous()
+    return g.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
 
 
 def _backward(ctx: Any, bridge: Bridge, staged: Any, numbers: Sequence[Any], gs: Sequence[Any]) -> tuple:
@@ -180,17 +197,17 @@ def _backward(ctx: Any, bridge: Bridge, staged: Any, numbers: Sequence[Any], gs:
     del saved, extra
     ctx.maybe_clear_saved_tensors()
     if staged is None or absent:
-        return (None, None, *wrapped(_run(program, kept, cotangents), bridge.layouts), *([None] * (staged is not None)))
+        return (None, None, *wrapped(_run(bridge, program, kept, cotangents), bridge.layouts), *([None] * (staged is not None)))
     with _plainly():
-        staged[0].begin(program(kept, *[g.contiguous() for g in cotangents if g is not None]), staged[1])
+        staged[0].begin(program(kept, *bridge.dense(cotangents)), staged[1])
     return (None, None, *staged[0].stage(), _LINK)
 
 
-def _run(program: Callable[..., Sequence[Any]], kept: list[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+def _run(bridge: Bridge, program: Callable[..., Sequence[Any]], kept: list[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
     """Return the gradients that a backward program computes, without a history."""
     try:
         with _plainly():
-            gradients = program(kept, *[g.contiguous() for g in cotangents if g is not None])
+            gradients = program(kept, *[g for g in bridge.dense(cotangents) if g is not None])
             return _together(gradients) if type(gradients) is GeneratorType else gradients
     except Exception as error:
         blame(error)
@@ -296,12 +313,12 @@ def _with_history(
     pullback = bridge.pullback
     values = pullback.values(saved, numbers, extra)
     with autocast_off() if any_autocast() else nullcontext():
-        grads = pullback(values, [g if g is None else g.contiguous() for g in cotangents])
+        grads = pullback(values, bridge.dense(cotangents))
     if grads is not None:
         return grads
     if pullback.overwritten:
         raise RuntimeError(TWICE.format(pullback.problem))
-    plain = _run(bridge.backward(absent), [*saved, *numbers], cotangents)
+    plain = _run(bridge, bridge.backward(absent), [*saved, *numbers], cotangents)
     standing = [g.detach() for g in plain if g is not None]
     before = [x for x in (*values, *saved, *cotangents) if isinstance(x, torch.Tensor)]
     refused = iter(_RefuseBackward.apply(pullback.problem, len(standing), *before, *standing) if standing else ())

@@ -161,4 +161,4 @@ def _lines_and_needs(joint: JointTrace, wanted: Iterable[Proxy | None]) -> tuple
 
 def _zeros(p: TensorProxy) -> torch.Tensor:
     """Return a cotangent that is zero."""
-    return torch.zeros(p.spec.shape, dtype=TO_TORCH[p.spec.dtype], device=torch_device(p.spec.device))
+    return torch.empty_strided(p.spec.shape, p.spec.steps, dtype=TO_TORCH[p.spec.dtype], device=torch_device(p.spec.device)).zero_()

@@ -28,6 +28,8 @@ from dovetail import prims
 from dovetail.errors import InputError, InvalidTrace, NoGradRule
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
+from dovetail.prims.sizes import is_symbolic
+from dovetail.prims.spec import TensorSpec, laid_out
 from dovetail.trace.ir import BoundSymbol, Environment, Trace, recording, substitute
 from dovetail.trace.printing import literal
 from dovetail.trace.proxies import Proxy, TensorProxy, leaves, proxies, tree_map
@@ -74,11 +76,13 @@ def grad(
     constant: Collection[Proxy] = (),
     detached: Collection[Proxy] = (),
     environment: Environment | None = None,
+    as_results: bool = False,
 ) -> JointTrace:
     """Return the joint trace of a pure computation.
 
     Gradients are those of the inputs whose spec requires one.  Values in `constant` pass none on, see `constants_of`; results in
-    `detached` get no cotangent.  `environment` is what rules record in: the front end's, so that they may call its functions.
+    `detached` get no cotangent.  `environment` is what rules record in: the front end's, so that they may call its functions.  Cotangents
+    are row-major, or laid out `as_results` are.
     """
     changes = {"environment": environment or Environment()}
     joint = JointTrace(**vars(trace.derive("grad", **changes)))
@@ -89,7 +93,7 @@ def grad(
         outputs = substitute(trace.outputs, tape.env)
         unseen = {tape.env.get(p, p) for p in detached}
         joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs and p not in unseen]
-        joint.cotangents = [joint.tensor(p.spec.fresh()) for p in joint.pulled]
+        joint.cotangents = [joint.tensor(_as_result(p.spec) if as_results else p.spec.fresh()) for p in joint.pulled]
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
         start = len(joint.lines)
         tape.backward()
@@ -121,6 +125,12 @@ def _note_constants(line: BoundSymbol, constants: set[Proxy]) -> None:
         _note_constants(inner, constants)
     if not (line.body and line.mutates) and any([requires_grad(p) for p in line.reads]):
         constants.update([p for p in line.writes if not requires_grad(p)])
+
+
+def _as_result(x: TensorSpec) -> TensorSpec:
+    """Describe the cotangent of a result: in its order of dimensions where it is dense, of sizes that are known; else row-major."""
+    plain = x.strides is None or is_symbolic(x.shape) or not x.is_dense
+    return x.fresh() if plain else laid_out(x.fresh(), x.order)
 
 
 def requires_grad(x: Any) -> bool:
