@@ -202,13 +202,19 @@ def _resize_backward(name: str) -> Symbol:
 
     def run(g: Tensor, *, shape: Ints, corners: tuple[bool, ...], factors: tuple[float | None, ...], last: bool) -> Tensor:
         out = aten(f"{name}_backward.default")(g, g.shape[2:], shape, *corners, *factors)
-        return out.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        return out.contiguous(memory_format=_memory_format(len(shape), last=last))
 
-    def meta(g: TensorSpec, *, shape: Ints, last: bool, **_: Any) -> TensorSpec:
-        x = g.fresh(shape)
-        return laid_out(x, channels_last_order(x.rank)) if last else x
+    return fused(f"{name}_backward", run, lambda g, *, shape, last, **_: _image(g, shape, last=last))
 
-    return fused(f"{name}_backward", run, meta)
+
+def _memory_format(rank: int, *, last: bool) -> torch.memory_format:
+    return {4: torch.channels_last, 5: torch.channels_last_3d}[rank] if last else torch.contiguous_format
+
+
+def _image(g: TensorSpec, shape: Ints, *, last: bool) -> TensorSpec:
+    """Describe an image of g's dtype, channels innermost or row-major."""
+    x = g.fresh(shape)
+    return laid_out(x, channels_last_order(x.rank)) if last else x
 
 
 RESIZED = ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d")
@@ -217,12 +223,14 @@ RESIZE_BACKWARD = {name: _resize_backward(name) for name in (*(f"upsample_{each}
 
 
 def _border_backward(name: str) -> Symbol:
-    """Return the backward of a padding that repeats what is there; `pad` are its widths, and `shape` that of the padded tensor."""
+    """Return the backward of a padding that repeats what is there; `pad` are its widths, `shape` that of the padded tensor, channels `last`."""
 
-    def run(g: Tensor, *, shape: Ints, pad: Ints) -> Tensor:
-        return aten(f"{name}_pad{len(pad) // 2}d_backward.default")(g, g.new_empty(()).expand(shape), pad)  # which reads the shape alone
+    def run(g: Tensor, *, shape: Ints, pad: Ints, last: bool) -> Tensor:
+        layout = _memory_format(len(shape), last=last)
+        padded = torch.empty(shape, dtype=g.dtype, device=g.device, memory_format=layout)  # of which nothing but this is read
+        return aten(f"{name}_pad{len(pad) // 2}d_backward.default")(g, padded, pad).contiguous(memory_format=layout)
 
-    return fused(f"{name}_pad_backward", run, lambda g, *, shape, pad: g.fresh(shape))
+    return fused(f"{name}_pad_backward", run, lambda g, *, shape, last, **_: _image(g, shape, last=last))
 
 
 BORDER_BACKWARD = {"reflect": _border_backward("reflection"), "replicate": _border_backward("replication")}

@@ -337,7 +337,7 @@ def resize(name: str) -> Callable[..., Any]:
         out = symbol_for(path)(input, output_size, *rest)
         spec = input.spec
         how = {"shape": spec.shape, "corners": tuple(corners), "factors": tuple(factors or (None,) * (spec.rank - 2))}
-        last = spec.rank == 4 and is_channels_last(spec) and name != "upsample_bicubic2d"
+        last = is_channels_last(spec) and name not in ("upsample_bicubic2d", "upsample_nearest3d", "_upsample_nearest_exact3d")
         put_grad(input, fused.RESIZE_BACKWARD[name](get_grad(out), **how, last=last))
         return out
 
@@ -345,13 +345,13 @@ def resize(name: str) -> Callable[..., Any]:
 
 
 def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    """Differentiate a padding with what is there; its parts stand for one with a constant, for one that crops, and for channels last."""
+    """Differentiate a padding with what is there; its parts stand for one with a constant, and for one that crops."""
     backward, count = fused.BORDER_BACKWARD.get(mode), len(pad) // 2
     whole = backward is not None and input.spec.dtype.kind == "float" and input.spec.numel and input.spec.rank == count + 2
-    if not whole or is_channels_last(input.spec) or any([type(n) is not int or n < 0 for n in pad]):
+    if not whole or any([type(n) is not int or n < 0 for n in pad]):
         return NotImplemented
     out = _op("pad")(input, pad, mode, value)
-    put_grad(input, backward(get_grad(out), shape=input.spec.shape, pad=tuple(pad)))
+    put_grad(input, backward(get_grad(out), shape=input.spec.shape, pad=tuple(pad), last=is_channels_last(input.spec)))
     return out
 
 
