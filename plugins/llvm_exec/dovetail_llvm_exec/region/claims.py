@@ -43,8 +43,8 @@ def whole_verdict(line: BoundSymbol) -> Verdict:
 
     Positions that are computed for each element, and looked up, take several times as long as kernels that compute those of a row once.
     """
-    name = line.symbol.name
-    if "upsample_" in name or (name == "pad" and _mode(*line.args[2:], **line.kwargs) != "constant"):
+    symbol = line.symbol
+    if "upsample_" in symbol.name or (symbol.id == "torch.nn.functional.pad" and _mode(*line.args[2:], **line.kwargs) != "constant"):
         return f"leaves {line.symbol} whole to executors that compute positions once for each row"
     return True
 
