@@ -101,8 +101,6 @@ class Bridge:
 
     def dense(self, cotangents: Sequence[Any]) -> list[Any]:
         """Return cotangents as programs take them, None where one is absent."""
-        if self.is_plain:
-            return [g if g is None else g.contiguous() for g in cotangents]
         return [g if g is None else _in_order(g, order) for g, order in zip(cotangents, self.orders, strict=True)]
 
     def backward(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
