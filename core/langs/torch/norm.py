@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -49,10 +50,54 @@ def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, *dims: int) ->
     return x
 
 
-def standardized(x: Tensor, mean: Tensor, variance: Tensor, eps: Number, *dims: int) -> Tensor:
+class Standardized(NamedTuple):
+    """Values less their mean, over their deviation, and what they were computed with."""
+
+    values: Tensor
+    mean: Tensor
+    variance: Tensor
+    scale: Tensor  # 1 / deviation
+    spread: Tensor  # scale, of the shape of the values
+
+
+def standardized(x: Tensor, variance: Tensor, mean: Tensor, eps: Number, *dims: int) -> Standardized:
     """(x - mean) / sqrt(variance + eps), both statistics along `dims` of x."""
     centred = core.sub(x, along(mean, x.spec.shape, *dims))
-    return core.mul(centred, along(core.rsqrt(core.add(variance, eps)), x.spec.shape, *dims))
+    scale = core.rsqrt(core.add(variance, eps))
+    spread = along(scale, x.spec.shape, *dims)
+    return Standardized(core.mul(centred, spread), mean, variance, scale, spread)
+
+
+def standardized_rows(input: Tensor, row_dims: Sequence[int], eps: Number) -> Standardized:
+    """Standardize each row, which is over the last dimensions, in the wide dtype of the input."""
+    x = core.convert(row_major(input), core.wide(input.spec.dtype))
+    return standardized(x, *prims.var_mean(x, dims=tuple(row_dims), correction=0), eps, *range(row_dims[0]))
+
+
+def standardized_channels(input: Tensor, eps: Number) -> Standardized:
+    """Standardize each channel, dimension 1, over the whole batch, in the wide dtype of the input."""
+    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+    return standardized(x, *prims.var_mean(x, dims=all_but_channels(x), correction=0), eps, 1)
+
+
+def standardized_groups(input: Tensor, num_groups: int, eps: Number) -> Standardized:
+    """Standardize each item's groups of channels, in the wide dtype of the input; the statistics are those of each channel."""
+    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+    batch, channels, *spatial = x.spec.shape
+    groups = flat_reshape(x, (batch, num_groups, channels // num_groups, *spatial))
+    statistics = prims.var_mean(groups, dims=tuple(range(2, len(spatial) + 3)), correction=0)
+    return standardized(x, *[of_channels(part, channels) for part in statistics], eps, 0, 1)
+
+
+def of_channels(of_groups: Tensor, channels: int) -> Tensor:
+    """Repeat what each item has for each group, (batch, groups), for each channel: (batch, channels)."""
+    batch, groups = of_groups.spec.shape
+    return flat_reshape(along(of_groups, (batch, groups, channels // groups), 0, 1), (batch, channels))
+
+
+def all_but_channels(x: Tensor) -> tuple[int, ...]:
+    """Return the dimensions of x other than 1."""
+    return tuple([d for d in range(len(x.spec.shape)) if d != 1])
 
 
 def _last_dims(x: Tensor, shape: Sequence[int], function: str, **parameters: Tensor | None) -> tuple[int, ...]:
@@ -103,12 +148,8 @@ def _layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Te
     dims = _last_dims(x, shape, "layer_norm", weight=weight, bias=bias)
     require_float(x, "layer_norm")
     require_parameters_like(x, "layer_norm", weight=weight, bias=bias)
-    x = core.convert(row_major(x), core.wide(x.spec.dtype))
-    variance, mean = prims.var_mean(x, dims=dims, correction=0)
-    scale = core.rsqrt(core.add(variance, eps))
-    rows = tuple(range(dims[0]))
-    out = core.mul(core.sub(x, along(mean, x.spec.shape, *rows)), along(scale, x.spec.shape, *rows))
-    return affine(out, weight, bias, *dims), mean, scale
+    parts = standardized_rows(x, dims, eps)
+    return affine(parts.values, weight, bias, *dims), parts.mean, parts.scale
 
 
 @torchsymbol("torch.native_layer_norm")
@@ -198,15 +239,16 @@ def batch_norm_functional(
 
     The pure part of batch_norm, so that it remains one operation after functionalization.  The statistics have the dtype of the running ones.
     """
-    reduced_dims = tuple([d for d in range(len(input.spec.shape)) if d != 1])
-    count = product(input.spec.shape[d] for d in reduced_dims)
-    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
-    variance, mean = prims.var_mean(x, dims=reduced_dims, correction=0)
-    out = core.convert(affine(standardized(x, mean, variance, eps, 1), weight, bias, 1), input.spec.dtype)
-    rstd = core.rsqrt(core.add(prims.detach(variance), eps))
-    new_mean, new_var = moved(running_mean, mean, momentum), moved(running_var, unbiased(variance, count), momentum)
-    statistics = [core.convert(x, running_mean.spec.dtype) for x in (prims.detach(mean), rstd)]
-    return out, *statistics, new_mean, new_var
+    parts = standardized_channels(input, eps)
+    out = core.convert(affine(parts.values, weight, bias, 1), input.spec.dtype)
+    return out, *statistics_of_batch(parts, input, running_mean, running_var, momentum)
+
+
+def statistics_of_batch(parts: Standardized, input: Tensor, running_mean: Tensor, running_var: Tensor, momentum: Number) -> list[Tensor]:
+    """(mean, 1 / deviation, the running mean and the running variance afterwards), all without gradient and of the dtype of the running ones."""
+    kept = [core.convert(prims.detach(part), running_mean.spec.dtype) for part in (parts.mean, parts.scale)]
+    variance = unbiased(parts.variance, product(input.spec.shape[d] for d in all_but_channels(input)))
+    return [*kept, moved(running_mean, parts.mean, momentum), moved(running_var, variance, momentum)]
 
 
 def unbiased(variance: Tensor, count: int) -> Tensor:
@@ -235,8 +277,7 @@ def batch_norm(
     if shape == (0,):
         return core.clone(input)
     require(len(shape) >= 2, "Dimension out of range: batch_norm expected channels at dimension 1, got {}", input.spec, error=IndexError)
-    reduced_dims = tuple([d for d in range(len(shape)) if d != 1])
-    count = product(shape[d] for d in reduced_dims)
+    count = product(shape[d] for d in all_but_channels(input))
     require(not training or count != 1, "Expected more than 1 value per channel when training, got input size {}", shape, error=ValueError)
     for name, parameter in (("running_mean", running_mean), ("running_var", running_var)):
         require(training or parameter is not None, "{} must be defined in evaluation mode", name)
@@ -249,16 +290,15 @@ def batch_norm(
         prims.copy_(running_mean, new_mean)
         prims.copy_(running_var, new_var)
         return out
-    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
     if training:
-        variance, mean = prims.var_mean(x, dims=reduced_dims, correction=0)
+        parts = standardized_channels(input, eps)
+        if count:
+            _update(running_mean, parts.mean, momentum)
+            _update(running_var, unbiased(parts.variance, count), momentum)
     else:
-        variance, mean = core.convert(running_var, x.spec.dtype), core.convert(running_mean, x.spec.dtype)
-    out = affine(standardized(x, mean, variance, eps, 1), weight, bias, 1)
-    if training and count:
-        _update(running_mean, mean, momentum)
-        _update(running_var, unbiased(variance, count), momentum)
-    return core.convert(out, input.spec.dtype)
+        x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+        parts = standardized(x, *[core.convert(part, x.spec.dtype) for part in (running_var, running_mean)], eps, 1)
+    return core.convert(affine(parts.values, weight, bias, 1), input.spec.dtype)
 
 
 def _is_plain(x: Tensor, running_mean: Tensor | None, *more: Tensor | None) -> bool:
@@ -309,12 +349,11 @@ def instance_norm(
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "instance_norm")
     x = core.convert(row_major(input), core.wide(input.spec.dtype))
-    variance, mean = prims.var_mean(x, dims=tuple(range(2, len(shape))), correction=0)
-    out = affine(standardized(x, mean, variance, eps, 0, 1), weight, bias, 1)
+    parts = standardized(x, *prims.var_mean(x, dims=tuple(range(2, len(shape))), correction=0), eps, 0, 1)
     if count and shape[0]:
-        _update(running_mean, core.div(prims.sum(mean, dims=(0,)), shape[0]), momentum)
-        _update(running_var, core.div(prims.sum(unbiased(variance, count), dims=(0,)), shape[0]), momentum)
-    return core.convert(out, input.spec.dtype)
+        _update(running_mean, core.div(prims.sum(parts.mean, dims=(0,)), shape[0]), momentum)
+        _update(running_var, core.div(prims.sum(unbiased(parts.variance, count), dims=(0,)), shape[0]), momentum)
+    return core.convert(affine(parts.values, weight, bias, 1), input.spec.dtype)
 
 
 @torchquery("torch.instance_norm")
@@ -346,12 +385,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     _check_channels(input, weight=weight, bias=bias)
     require_float(input, "group_norm")
     require_parameters_like(input, "group_norm", weight=weight, bias=bias)
-    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
-    group_size = channels // num_groups
-    groups = flat_reshape(x, (shape[0], num_groups, group_size, *shape[2:]))
-    statistics = prims.var_mean(groups, dims=tuple(range(2, len(shape) + 1)), correction=0)
-    variance, mean = [flat_reshape(along(part, (shape[0], num_groups, group_size), 0, 1), (shape[0], channels)) for part in statistics]
-    return core.convert(affine(standardized(x, mean, variance, eps, 0, 1), weight, bias, 1), input.spec.dtype)
+    return core.convert(affine(standardized_groups(input, num_groups, eps).values, weight, bias, 1), input.spec.dtype)
 
 
 @torchquery("torch.group_norm")

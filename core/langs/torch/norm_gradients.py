@@ -11,23 +11,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail import prims
+from dovetail import dtypes, prims
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Number, Tensor
-from dovetail.langs.torch.elementwise import row_major
-from dovetail.langs.torch.norm import affine, along, batch_norm_functional, group_norm, in_image_format, layer_norm, moved, unbiased
+from dovetail.langs.torch.norm import (
+    affine,
+    all_but_channels,
+    along,
+    batch_norm_functional,
+    group_norm,
+    layer_norm,
+    of_channels,
+    standardized_channels,
+    standardized_groups,
+    standardized_rows,
+    statistics_of_batch,
+)
 from dovetail.prims import Symbol
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import prod
 from dovetail.trace import BoundSymbol
 from dovetail.trace.passes.grad import Rule, requires_grad
-
-
-def _standardized(x: Tensor, variance: Tensor, mean: Tensor, eps: Number, *dims: int) -> tuple[Tensor, Tensor, Tensor]:
-    """((x - mean) / deviation, 1 / deviation, the same along `dims` of x)."""
-    scale = core.rsqrt(core.add(variance, eps))
-    centred, spread = core.sub(x, along(mean, x.spec.shape, *dims)), along(scale, x.spec.shape, *dims)
-    return core.mul(centred, spread), scale, spread
 
 
 def _input_gradient(h: Tensor, xhat: Tensor, mean: Tensor, mean_of_product: Tensor, scale: Tensor) -> Tensor:
@@ -45,22 +49,25 @@ def _put(x: Tensor | None, gradient: Callable[[], Tensor]) -> None:
         prims.put_grad(x, core.convert(gradient(), x.spec.dtype))
 
 
+def _cotangent(out: Tensor, dtype: dtypes.DType) -> Tensor:
+    return core.convert(prims.get_grad(out), dtype)
+
+
 def _of_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: Number = 1e-5
 ) -> Any:
     shape, rank = input.spec.shape, len(input.spec.shape)
     dims = tuple(range(rank - len(normalized_shape), rank))
-    rows, x = dims[0], core.convert(row_major(input), core.wide(input.spec.dtype))
-    variance, mean = prims.var_mean(x, dims=dims, correction=0)
-    xhat, _, scale = _standardized(x, variance, mean, eps, *range(rows))
-    out = core.convert(affine(xhat, weight, bias, *dims), input.spec.dtype)
-    g = core.convert(prims.get_grad(out), x.spec.dtype)
-    _put(bias, lambda: _sum(g, range(rows)))
-    _put(weight, lambda: _sum(core.mul(g, xhat), range(rows)))
+    rows = range(dims[0])
+    parts = standardized_rows(input, dims, eps)
+    out = core.convert(affine(parts.values, weight, bias, *dims), input.spec.dtype)
+    g = _cotangent(out, parts.values.spec.dtype)
+    _put(bias, lambda: _sum(g, rows))
+    _put(weight, lambda: _sum(core.mul(g, parts.values), rows))
     if requires_grad(input):
         h, count = affine(g, weight, None, *dims), prod(shape[d] for d in dims)
-        means = [along(core.div(prims.sum(part, dims=dims), count), shape, *range(rows)) for part in (h, core.mul(h, xhat))]
-        _put(input, lambda: _input_gradient(h, xhat, *means, scale))
+        means = [along(core.div(prims.sum(part, dims=dims), count), shape, *rows) for part in (h, core.mul(h, parts.values))]
+        _put(input, lambda: _input_gradient(h, parts.values, *means, parts.spread))
     return out
 
 
@@ -74,49 +81,37 @@ def _of_batch_norm(
     momentum: Number,
     eps: Number,
 ) -> Any:
-    shape = input.spec.shape
-    dims = tuple([d for d in range(len(shape)) if d != 1])
-    count, x = prod(shape[d] for d in dims), core.convert(in_image_format(input), core.wide(input.spec.dtype))
-    variance, mean = prims.var_mean(x, dims=dims, correction=0)
-    xhat, scale, _ = _standardized(x, variance, mean, eps, 1)
-    out = core.convert(affine(xhat, weight, bias, 1), input.spec.dtype)
-    statistics = [core.convert(prims.detach(part), running_mean.spec.dtype) for part in (mean, scale)]
-    running = moved(running_mean, mean, momentum), moved(running_var, unbiased(variance, count), momentum)
-    g = core.convert(prims.get_grad(out), x.spec.dtype)
-    total, total_of_product = prims.sum(g, dims=dims), prims.sum(core.mul(g, xhat), dims=dims)
+    shape, dims = input.spec.shape, all_but_channels(input)
+    parts = standardized_channels(input, eps)
+    out = core.convert(affine(parts.values, weight, bias, 1), input.spec.dtype)
+    statistics = statistics_of_batch(parts, input, running_mean, running_var, momentum)
+    g = _cotangent(out, parts.values.spec.dtype)
+    total, total_of_product = prims.sum(g, dims=dims), prims.sum(core.mul(g, parts.values), dims=dims)
     _put(bias, lambda: total)
     _put(weight, lambda: total_of_product)
     if requires_grad(input):
+        count, scale = prod(shape[d] for d in dims), parts.scale
         means = [along(core.div(part, count), shape, 1) for part in (total, total_of_product)]
         wide = scale if weight is None else core.mul(scale, core.convert(weight, scale.spec.dtype))
-        _put(input, lambda: _input_gradient(g, xhat, *means, along(wide, shape, 1)))
-    return out, *statistics, *running
+        _put(input, lambda: _input_gradient(g, parts.values, *means, along(wide, shape, 1)))
+    return out, *statistics
 
 
 def _of_group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: Number = 1e-5) -> Any:
-    shape = input.spec.shape
-    batch, channels, spatial = shape[0], shape[1], tuple(range(2, len(shape)))
-    size = channels // num_groups
-    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
-    groups = flat_reshape(x, (batch, num_groups, size, *shape[2:]))
-    parts = prims.var_mean(groups, dims=tuple(range(2, len(shape) + 1)), correction=0)
-
-    def of_channels(of_groups: Tensor) -> Tensor:
-        return flat_reshape(along(of_groups, (batch, num_groups, size), 0, 1), (batch, channels))
-
-    variance, mean = map(of_channels, parts)
-    xhat, _, scale = _standardized(x, variance, mean, eps, 0, 1)
-    out = core.convert(affine(xhat, weight, bias, 1), input.spec.dtype)
-    g = core.convert(prims.get_grad(out), x.spec.dtype)
-    total, total_of_product = _sum(g, spatial), _sum(core.mul(g, xhat), spatial)  # of each channel of each item
+    batch, channels, *spatial = shape = input.spec.shape
+    spatial_dims, size = range(2, len(shape)), channels // num_groups
+    parts = standardized_groups(input, num_groups, eps)
+    out = core.convert(affine(parts.values, weight, bias, 1), input.spec.dtype)
+    g = _cotangent(out, parts.values.spec.dtype)
+    total, total_of_product = _sum(g, spatial_dims), _sum(core.mul(g, parts.values), spatial_dims)  # of each channel of each item
     _put(bias, lambda: _sum(total, (0,)))
     _put(weight, lambda: _sum(total_of_product, (0,)))
     if requires_grad(input):
-        count, means = size * prod(shape[2:]), []
+        count, means = size * prod(spatial), []
         for part in (total, total_of_product):
             of_groups = prims.sum(flat_reshape(affine(part, weight, None, 1), (batch, num_groups, size)), dims=(2,))
-            means.append(along(of_channels(core.div(of_groups, count)), shape, 0, 1))
-        _put(input, lambda: _input_gradient(affine(g, weight, None, 1), xhat, *means, scale))
+            means.append(along(of_channels(core.div(of_groups, count), channels), shape, 0, 1))
+        _put(input, lambda: _input_gradient(affine(g, weight, None, 1), parts.values, *means, parts.spread))
     return out
 
 
