@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from llvm_against_eager import assert_like_eager, program_of
@@ -45,3 +47,14 @@ def test_bfloat16_that_is_moved_is_not_rounded():
     x = torch.tensor([0x7F81, 0xFFC1, 0x0001, 0x8000] * 32, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     ours = assert_like_eager(lambda x: torch.cat([x, x]), x)
     assert torch.equal(ours(x).view(torch.int16), torch.cat([x, x]).view(torch.int16))  # NaN keeps its bits
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", [0.0, -0.0, 0.1, -3.0, 1e-7, 60000.0, math.inf, -math.inf, math.nan])
+def test_16_bits_chosen_between_an_element_and_a_number_are_not_rounded(dtype, value):
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)  # all there are
+    x, mask = bits.view(dtype), torch.arange(2**16) % 3 == 0
+    ours = assert_like_eager(lambda x: torch.where(mask, x, value), x)
+    got, want = ours(x), torch.where(mask, x, value)
+    assert torch.equal(got.isnan(), want.isnan()) and torch.equal(got[mask].view(torch.int16), x[mask].view(torch.int16))
+    assert torch.equal(got[~want.isnan()].view(torch.int16), want[~want.isnan()].view(torch.int16))

@@ -98,9 +98,12 @@ def literal(value: Any, element: str) -> str:
         return f"0x{struct.unpack('>Q', struct.pack('>d', value))[0]:016X}"
     if element == "float":
         return f"0x{struct.unpack('>Q', struct.pack('>d', to_float32(value)))[0]:016X}"
-    if element == "half":
-        return f"0xH{struct.unpack('>H', struct.pack('>e', value))[0]:04X}"
-    return f"0xR{_bfloat_bits(value):04X}"
+    return f"0x{'H' if element == 'half' else 'R'}{bits_of_half(value, element):04X}"
+
+
+def bits_of_half(value: float, element: str) -> int:
+    """Return the 16 bits of a number as half, which must hold it but for rounding, or as bfloat."""
+    return struct.unpack(">H", struct.pack(">e", value))[0] if element == "half" else _bfloat_bits(value)
 
 
 def to_float32(value: float) -> float:

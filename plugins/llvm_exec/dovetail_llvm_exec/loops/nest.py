@@ -187,7 +187,7 @@ class Nest:
         if expr.op not in EXACT:
             return self.rounded(value, expr.dtype)
         if expr.op == "where" and expr.dtype in kinds.HALVES:
-            sides = [self.to_memory(x, expr.dtype) if (x.name, expr.dtype) in self.narrow else None for x in operands[1:]]
+            sides = [self._stored(a, x, expr.dtype) for a, x in zip(expr.args[1:], operands[1:], strict=True)]
             return value if None in sides else self._narrow(value, self.b.select(operands[0], *sides), expr.dtype)
         return value
 
@@ -196,6 +196,12 @@ class Nest:
         if dtype in kinds.HALVES:
             self.narrow[value.name, dtype] = stored
         return value
+
+    def _stored(self, expr: Expr, x: Value, dtype: DType) -> Value | None:
+        """Return what memory holds of `x`, the value of an expression; None where it had to be rounded for that."""
+        if expr.op == "const":
+            return kinds.stored_half(self.b, _number(expr), dtype, lanes_of(x.type))
+        return self.narrow.get((x.name, dtype))
 
     def rounded(self, x: Value, dtype: DType) -> Value:
         """Round `x` to the nearest number that `dtype` holds, in the format that it is computed with."""

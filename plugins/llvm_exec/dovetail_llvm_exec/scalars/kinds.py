@@ -9,7 +9,7 @@ from typing import Any
 from dovetail import dtypes
 from dovetail.dtypes import DType
 from dovetail_llvm_exec.ir.module import Builder
-from dovetail_llvm_exec.ir.values import Value, is_float, like, to_float32, vector
+from dovetail_llvm_exec.ir.values import Value, bits_of_half, is_float, like, to_float32, vector
 from dovetail_llvm_exec.vmath import halves
 
 STORED = {
@@ -91,6 +91,12 @@ def number(b: Builder, value: Any, dtype: DType, lanes: int = 1) -> Value:
     elif dtype is dtypes.bool_:
         value = bool(value)
     return b.constant(value, computed(dtype, lanes))
+
+
+def stored_half(b: Builder, value: float, dtype: DType, lanes: int = 1) -> Value:
+    """Return the nearest number that bfloat16 or float16 holds, as it lies in memory."""
+    bits = bits_of_half(nearest(value, dtype), "bfloat" if dtype is dtypes.bfloat16 else "half")
+    return b.constant(bits - (bits >> 15 << 16), stored(dtype, lanes))
 
 
 def nearest(value: float, dtype: DType) -> float:
