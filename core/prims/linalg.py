@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.errors import require
+from dovetail.prims.elementwise import mul
 from dovetail.prims.op import Tag, prim
+from dovetail.prims.reduction import broadcast_in_dim
 from dovetail.prims.shape import flat_reshape, transpose
 from dovetail.prims.spec import TensorSpec, prod
 from dovetail.prims.unary import NUMBERS, conjugated, require_kind
@@ -55,7 +57,15 @@ def linear(x: TensorSpec, weight: TensorSpec) -> TensorSpec:
 @linear.vjp
 def linear_vjp(g, out, x, weight):
     rows = prod(x.spec.shape[:-1])
+    gx = matmul(g, conjugated(weight)) if x.spec.rank == 2 else linear(g, conjugated(transposed(weight)))  # a view costs as much as a small product
+    if rows == 1:
+        return gx, _outer(g, conjugated(x), weight.spec.shape)
     flat_g = flat_reshape(g, (rows, weight.spec.shape[0]))
     flat_x = flat_reshape(x, (rows, weight.spec.shape[1]))
-    gx = matmul(g, conjugated(weight)) if x.spec.rank == 2 else linear(g, conjugated(transposed(weight)))  # a view costs as much as a small product
     return gx, matmul(transposed(flat_g), conjugated(flat_x))
+
+
+def _outer(a: Any, b: Any, shape: tuple) -> Any:
+    """Return the outer product of two vectors, as products without a sum, which can be fused with what follows."""
+    sides = (flat_reshape(x, (size,)) for x, size in zip((a, b), shape, strict=True))
+    return mul(*[broadcast_in_dim(side, shape=shape, dims=(dim,)) for dim, side in enumerate(sides)])

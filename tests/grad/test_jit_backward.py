@@ -587,3 +587,17 @@ def test_a_backward_takes_cotangents_laid_out_as_results_are():
     compiled(torch.randn(2, 3, 4, 5, requires_grad=True)).sum().backward()
     (cotangent,) = dovetail.last_backward_traces(compiled)[0].cotangents
     assert cotangent.spec.strides == (60, 1, 15, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 1, 5)])
+def test_the_gradient_of_a_weight_by_one_row_is_an_outer_product(dtype, shape):
+    x, weight = torch.randn(shape).to(dtype).requires_grad_(), torch.randn(7, 5).to(dtype).requires_grad_()
+    ours = dovetail.jit(torch.nn.functional.linear)
+    out = ours(x, weight)
+    cotangent = torch.randn(out.shape).to(dtype)
+    got, want = (torch.autograd.grad(each, (x, weight), cotangent) for each in (out, torch.nn.functional.linear(x, weight)))
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
+    assert "matmul" not in {line.symbol.name for line in dovetail.last_backward_traces(ours)[0].lines if line.out.spec.shape == (7, 5)}
