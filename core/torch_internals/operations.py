@@ -50,4 +50,5 @@ MKLDNN: dict[str, Internal] = {
     "convolution": Internal("torch.ops.mkldnn._convolution_pointwise.default", "convolve", "PyTorch's own convolution is used"),
     "pack_convolution": Internal("torch._C._nn.mkldnn_reorder_conv2d_weight", "lay out a kernel for a convolution", _AS_STORED),
     "has_bfloat16": Internal("torch.ops.mkldnn._is_mkldnn_bf16_supported", "ask whether they compute in bfloat16", "bfloat16 is left to PyTorch"),
+    "has_float16": Internal("torch.ops.mkldnn._is_mkldnn_fp16_supported", "ask whether they compute in float16", "float16 is left to PyTorch"),
 }

@@ -8,6 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dovetail_torch_exec.halves import in_float32
+
+_convolve = in_float32(torch.convolution)
+_gradients = in_float32(torch.ops.aten.convolution_backward)
+
 USUAL = (torch.float32, torch.float64, torch.bfloat16)  # whose convolutions PyTorch lays out like their operands on CPUs, too
 
 VOLUMES = (torch.float32, torch.bfloat16, torch.float16)  # whose volumes have their channels innermost where those of an operand are
@@ -20,7 +25,7 @@ def convolution(x: Tensor, weight: Tensor, **window: Any) -> Tensor:
 def _convolution(
     x: Tensor, weight: Tensor, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
 ) -> Tensor:
-    out = torch.convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+    out = _convolve(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
     if out.ndim == 3:
         return out.mT.contiguous().mT if _is_channels_last(weight) else out.contiguous()
     if out.device.type != "cpu" or (out.ndim == 4 and out.dtype in USUAL):
@@ -82,7 +87,7 @@ def _convolution_backward(
     output_padding: tuple,
     groups: int,
 ) -> tuple:
-    grads = torch.ops.aten.convolution_backward(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
+    grads = _gradients(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
     return tuple([out if out is None else sequence(out) for out in grads])
 
 

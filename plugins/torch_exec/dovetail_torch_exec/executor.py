@@ -16,6 +16,8 @@ from dovetail_torch_exec.convolution import USUAL
 from dovetail_torch_exec.formats import Restrided, restrided, variant_called
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
+from dovetail_torch_exec.halves import InFloat32, symbol_called
+from dovetail_torch_exec.halves import variant as in_float32_variant
 from dovetail_torch_exec.large import PRODUCTS, large_results
 from dovetail_torch_exec.layouts import in_rows
 from dovetail_torch_exec.prims import PRIMS
@@ -95,6 +97,7 @@ class TorchExecutor(OperatorExecutor):
         super().__init__(name, **declared)
         self._large: dict[str, Implementation] = {}
         self._restrided = Restrided()
+        self._in_float32 = InFloat32()
 
     def add_large_products(self) -> None:
         """Register for each product the variant that takes the memory of large results from the pool."""
@@ -103,12 +106,18 @@ class TorchExecutor(OperatorExecutor):
             self._large[name] = self.add_variant(f"{name}_large", fn)
 
     def choose_variant(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
-        """Choose the variant for large results where the line has one, and that for inputs whose spec does not tell their memory format."""
+        """Choose the variant that multiplies 16-bit floats in float32, for large results, or for inputs whose spec does not tell their format."""
+        chosen = self._in_float32.chosen(implementation, line)
+        if chosen is not None:
+            return chosen
         variant = self._large.get(implementation.name)
         return variant if variant is not None and large_results(line) else self._restrided.chosen(implementation, line)
 
     def named(self, name: str) -> Callable[..., Any]:
         """Return the function that programs print under `name`, variants included."""
+        symbol = symbol_called(name)
+        if symbol is not None:
+            return in_float32_variant(symbol, self.implementation(symbol))
         variant = variant_called(name)
         return super().named(name) if variant is None else restrided(self.implementation(variant[0]).fn, variant[1])
 

@@ -105,16 +105,16 @@ def restrided(fn: Callable[..., Any], at: Sequence[int]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         new = list(args)
         for i in positions:
-            new[i] = _restrided(new[i])
-        return fn(*new, **({name: _restrided(x) for name, x in kwargs.items()} if -1 in at else kwargs))
+            new[i] = decided(new[i])
+        return fn(*new, **({name: decided(x) for name, x in kwargs.items()} if -1 in at else kwargs))
 
     return run
 
 
-def _restrided(x: Any) -> Any:
+def decided(x: Any) -> Any:
     """Return a view of a tensor, or of each in a sequence, with strides that say to PyTorch what its spec says."""
     if not isinstance(x, Tensor):
-        return type(x)(map(_restrided, x)) if isinstance(x, (tuple, list)) else x
+        return type(x)(map(decided, x)) if isinstance(x, (tuple, list)) else x
     shape, steps = x.shape, x.stride()
     wanted = _wanted(shape, steps)
     return x if wanted == steps else torch.as_strided(x, shape, wanted)

@@ -15,6 +15,7 @@ from dovetail.extend import Tag, TensorSpec, make_prim
 from dovetail.extend.advanced import Symbol, torch_internals
 from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
 from dovetail_torch_exec.convolution import sequence, volume
+from dovetail_torch_exec.halves import in_float32, is_slow, widened
 
 aten = torch_internals.aten
 FUSED: dict[Symbol, Callable[..., Any]] = {}
@@ -103,7 +104,7 @@ layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_
 
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], **window: Any) -> tuple[Tensor, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-    grads = aten("convolution_backward.default")(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
+    grads = in_float32(aten("convolution_backward.default"))(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
     return tuple([volume(sequence(out), x, weight) for out in _masked(grads, mask)])
 
 
@@ -142,7 +143,11 @@ nll_loss_backward = fused("nll_loss_backward", _nll_loss_backward, _nll_loss_bac
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
-    return aten("_scaled_dot_product_flash_attention_for_cpu.default")(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
+    op = aten("_scaled_dot_product_flash_attention_for_cpu.default")
+    if not is_slow(q):
+        return op(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
+    out, sums = op(*widened((q, k, v), q.dtype), 0.0, is_causal, attn_mask=widened(mask, q.dtype), scale=scale)
+    return out.to(q.dtype), sums
 
 
 def _attention_meta(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[TensorSpec, TensorSpec]:
@@ -158,7 +163,7 @@ def _accumulated(dtype: DType) -> DType:
 def _attention_backward(
     g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, mask: Any, *, is_causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    op = aten("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+    op = in_float32(aten("_scaled_dot_product_flash_attention_for_cpu_backward.default"))
     return op(g, q, k, v, out, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
 
 

@@ -1,0 +1,194 @@
+"""Products of bfloat16 and float16 on processors without instructions for them, as products of float32 that are rounded once.
+
+PyTorch multiplies these element by element there, which takes 10 to 50 times as long as in float32.  It adds up in float32 as well, so its results
+differ by the order of the sums alone.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dovetail import prims
+from dovetail.extend import BoundSymbol, Tag, TensorSpec
+from dovetail.extend.advanced import Implementation, Symbol, leaves, prims_of, symbol_for, torch_internals
+from dovetail.langs.torch import TO_TORCH, TorchSymbol
+from dovetail.prims import SYMBOLS
+from dovetail_torch_exec.formats import decided
+
+BLOCK = 1 << 20  # elements in float32 at a time: of more, the pages would be new to each call, and take longer than the product
+DOTS = 2  # rows up to which PyTorch is as fast with a weight of contiguous rows, with which it has a dot product for each element
+FEW = 1 << 15  # multiplications that take PyTorch no longer than conversions
+HALVES = {torch.bfloat16: "has_bfloat16", torch.float16: "has_float16"}
+PREFIX = "in_float32_"
+
+
+@cache
+def slow_dtypes() -> frozenset[torch.dtype]:
+    """Return the dtypes that PyTorch multiplies without instructions of this processor; of those other than x86, that is not known."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return frozenset()
+    supported = {dtype: torch_internals.MKLDNN[name].value for dtype, name in HALVES.items()}
+    return frozenset([dtype for dtype, has in supported.items() if has is not None and not has()])
+
+
+def is_slow(x: Tensor) -> bool:
+    """Return whether products of such tensors are computed in float32 here."""
+    return x.dtype in slow_dtypes() and x.device.type == "cpu"
+
+
+def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `fn`, a function of tensors of one dtype that returns such, computed in float32 where that is faster."""
+
+    def run(first: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return _widely(fn, first.dtype, (first, *args), kwargs) if is_slow(first) else fn(first, *args, **kwargs)
+
+    return run
+
+
+def _widely(fn: Callable[..., Any], dtype: torch.dtype, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Call `fn` with tensors of a dtype in float32, and round what it returns to that dtype."""
+    out = fn(*[widened(x, dtype) for x in args], **{name: widened(x, dtype) for name, x in kwargs.items()})
+    return tuple([rounded(x, dtype) for x in out]) if isinstance(out, (tuple, list)) else rounded(out, dtype)
+
+
+def widened(nest: Any, dtype: torch.dtype) -> Any:
+    """Return tensors of a dtype in float32, with strides that say to PyTorch what their specs say, and anything else as it is."""
+    if isinstance(nest, Tensor):
+        return decided(nest).float() if nest.dtype is dtype else nest
+    return type(nest)([widened(x, dtype) for x in nest]) if type(nest) in (tuple, list) else nest
+
+
+def rounded(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return a result in a dtype; None where it was not computed."""
+    return x if x is None else x.to(dtype)
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute torch.nn.functional.linear."""
+    return matmul(input, weight.t(), bias) if weight.ndim == 2 else _whole(input, weight, bias)
+
+
+def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute a @ b, plus `bias` [m]."""
+    shapes = a.shape[:-2] == b.shape[:-2] and a.ndim > 2 if b.ndim != 2 else a.ndim != 0 and (bias is None or bias.ndim == 1)
+    if not shapes or not a.numel() or not b.numel() or (torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in (a, b, bias)])):
+        return _whole(a, b, bias)
+    if b.ndim != 2:
+        return _batches(a, b)
+    return _product(a.reshape(-1, a.shape[-1]), b, bias).view(*a.shape[:-1], b.shape[1])
+
+
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Compute torch.addmm."""
+    if alpha == beta == 1 and input.ndim == 1 and mat1.ndim == mat2.ndim == 2:
+        return matmul(mat1, mat2, input)
+    return torch.addmm(input.float(), mat1.float(), mat2.float(), beta=beta, alpha=alpha).to(mat1.dtype)
+
+
+def _whole(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+    out = torch.matmul(a.float(), b.float()) if bias is None else torch.nn.functional.linear(a.float(), b.float().t(), bias.float())
+    return out.to(a.dtype)
+
+
+def _batches(a: Tensor, b: Tensor) -> Tensor:
+    """Return the products of as many matrices, a block of them at a time."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
+    out = torch.empty((len(a), *shape[-2:]), dtype=a.dtype)
+    for at in _blocks(len(a), max(x[0].numel() for x in (a, b, out))):
+        out[at] = torch.bmm(a[at].float(), b[at].float())
+    return out.view(shape)
+
+
+def _product(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+    """Return a [n, k] @ b [k, m] + bias, with a block of the largest of them in float32 at a time."""
+    (n, k), m = a.shape, b.shape[1]
+    by_columns = b.stride(0) == 1
+    if n * k * m < FEW or (n <= DOTS and by_columns):
+        return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
+    if k * m <= max(n * k, n * m):
+        out, right = torch.empty((n, m), dtype=a.dtype), b.float()
+        for at in _blocks(n, max(k, m)):
+            out[at] = _sum(bias, a[at].float(), right)
+        return out
+    left = a.float()
+    if by_columns:
+        return torch.cat([_sum(bias if bias is None else bias[at], left, b[:, at].float()).to(a.dtype) for at in _blocks(m, k)], 1)
+    sums = torch.zeros((n, m)) if bias is None else bias.float().expand(n, m).clone()
+    for at in _blocks(k, m):
+        sums.addmm_(left[:, at], b[at].float())
+    return sums.to(a.dtype)
+
+
+def _sum(bias: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    return torch.mm(a, b) if bias is None else torch.addmm(bias.float(), a, b)
+
+
+def _blocks(count: int, size: int) -> Iterator[slice]:
+    """Divide `count` things of so many elements into blocks."""
+    step = max(1, BLOCK // size)
+    return (slice(start, start + step) for start in range(0, count, step))
+
+
+PRODUCTS: dict[Symbol, Callable[..., Tensor]] = {
+    prims.linear: linear,
+    prims.matmul: matmul,
+    symbol_for("torch.nn.functional.linear"): linear,
+    symbol_for("torch.matmul"): matmul,
+    symbol_for("torch.mm"): matmul,
+    symbol_for("torch.bmm"): matmul,
+    symbol_for("torch.addmm"): addmm,
+}
+
+
+class InFloat32:
+    """The variants of an executor's implementations that compute in float32, by what programs print for them."""
+
+    def __init__(self) -> None:
+        self._variants: dict[str, Implementation] = {}
+
+    def chosen(self, implementation: Implementation, line: BoundSymbol) -> Implementation | None:
+        """Return the variant where PyTorch would multiply slowly, else None."""
+        if not _multiplies_slowly(line):
+            return None
+        name = f"{PREFIX}{line.symbol.id.replace('.', '_')}"
+        if name not in self._variants:
+            self._variants[name] = replace(implementation, name=name, fn=variant(line.symbol, implementation), path=None)
+        return self._variants[name]
+
+
+def variant(symbol: Symbol, implementation: Implementation) -> Callable[..., Any]:
+    """Return the function that computes an operation in float32."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        dtype = next(x.dtype for x in leaves([args, kwargs]) if isinstance(x, Tensor) and x.is_floating_point())
+        return _widely(implementation.fn, dtype, args, kwargs)
+
+    return PRODUCTS.get(symbol, run)
+
+
+def symbol_called(name: str) -> Symbol | None:
+    """Return the operation whose variant programs print as `name`; None where there is none."""
+    if not name.startswith(PREFIX):
+        return None
+    return next((s for s in SYMBOLS.values() if s.id.replace(".", "_") == name.removeprefix(PREFIX)), None)
+
+
+def _multiplies_slowly(line: BoundSymbol) -> bool:
+    """Return whether `line` is an operation on 16-bit floats on a CPU, to such, and sums of products are a part of it."""
+    if not slow_dtypes() or line.mutates or (line.symbol not in PRODUCTS and not isinstance(line.symbol, TorchSymbol)):
+        return False
+    results = [p.spec for p in line.writes]
+    tensors = [p.spec for p in line.reads if type(p.spec) is TensorSpec and p.spec.dtype.inexact]
+    slow = [type(x) is TensorSpec and x.device.type == "cpu" and TO_TORCH[x.dtype] in slow_dtypes() for x in (*results, *tensors)]
+    if not tensors or not all(slow) or len({x.dtype for x in (*results, *tensors)}) != 1:
+        return False
+    tags = set[Tag]().union(*(part.symbol.tags for part in prims_of([line])))
+    return Tag.MATMUL in tags and Tag.RANDOM not in tags
