@@ -192,3 +192,18 @@ def test_an_outer_gradient_flows_through_the_value_beside_an_inner_one() -> None
     x = values(5, 2, 3)
     for each in (fn, step):
         torch.testing.assert_close(trained(dovetail.jit(each), x, module=module), trained(each, x, module=module))
+
+
+def test_a_gradient_lies_as_what_it_is_of():
+    """As autograd's do: a weight that is multiplied transposed gets its gradient without another transposition."""
+
+    def fn(x, weight):
+        return torch.linalg.qr(weight.mT * 2)[1].sum() + torch.linalg.qr(weight.mT)[0].sum() * x
+
+    x, weight = torch.tensor(1.5, requires_grad=True), torch.randn(3, 5, 4, requires_grad=True)
+    ours = dovetail.jit(fn)
+    got, want = (torch.autograd.grad(each(x, weight), (x, weight)) for each in (ours, fn))
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other)
+    gradients = [line for line in dovetail.last_backward_traces(ours)[-1].lines if "opaque_graph_vjp" in str(line)]
+    assert [line.out[0].spec.steps for line in gradients] == [(20, 1, 4)] * len(gradients) and gradients

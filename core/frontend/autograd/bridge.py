@@ -16,6 +16,7 @@ from dovetail.executors import blame
 from dovetail.frontend.autocast import autocast_off
 from dovetail.frontend.autograd.pullback import Pullback
 from dovetail.frontend.shards import Layout, local_parts, wrapped
+from dovetail.langs.torch.binding.bridge import in_order
 from dovetail.torch_internals import any_autocast, direct_apply, has_changing_hooks, has_storage, saved_hooks
 
 TWICE = (
@@ -101,7 +102,7 @@ class Bridge:
 
     def dense(self, cotangents: Sequence[Any]) -> list[Any]:
         """Return cotangents as programs take them, None where one is absent."""
-        return [g if g is None else _in_order(g, order) for g, order in zip(cotangents, self.orders, strict=True)]
+        return [g if g is None else in_order(g, order) for g, order in zip(cotangents, self.orders, strict=True)]
 
     def backward(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
         """Return the program for calls without these cotangents, compiled by the first such call."""
@@ -163,13 +164,6 @@ def _gradients(ctx: Any, bridge: Bridge, numbers: Sequence[Any], cotangents: Seq
 
 
 _CONTIGUOUS = torch.Tensor.contiguous
-
-
-def _in_order(g: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
-    """Return `g` dense, its dimensions in this order in memory."""
-    if order is None:
-        return g.contiguous()
-    return g.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
 
 
 def _backward(ctx: Any, bridge: Bridge, staged: Any, numbers: Sequence[Any], gs: Sequence[Any]) -> tuple:

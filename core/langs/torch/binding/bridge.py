@@ -89,3 +89,10 @@ def spec_of(x: torch.Tensor) -> TensorSpec:
         )
     shape = tuple(x.shape)
     return TensorSpec(shape, dtype_of(x.dtype), device_of(x.device), normal_strides(shape, x.stride()), x.requires_grad)
+
+
+def in_order(x: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
+    """Return `x` dense, its dimensions in this order in memory, slowest first; row-major for None."""
+    if order is None:
+        return x.contiguous()
+    return x.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])

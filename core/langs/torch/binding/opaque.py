@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import DovetailError, InputError, ValueDependent
-from dovetail.langs.torch.binding.bridge import spec_of, torch_device
+from dovetail.langs.torch.binding.bridge import in_order, spec_of, torch_device
 from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, run_on_hints, tensors_in
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced, unsupported_gradient
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
@@ -55,6 +55,9 @@ class OpaqueSymbol(Symbol):
         if self.kind in _META:
             return _META[self.kind](self, *args, **kwargs)
         return (_current_run.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
+
+
+Order = tuple[int, ...] | None  # the dimensions of a dense tensor, slowest first; None where it is row-major
 
 
 def cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
@@ -385,14 +388,18 @@ def watched(wrt: tuple[int, ...], args: tuple, kwargs: dict) -> tuple[tuple, dic
     return args, kwargs, inputs
 
 
-def cotangents(results: list[Any], inputs: list[torch.Tensor], gs: tuple, **options: bool) -> tuple:
-    """Return the cotangents of inputs from those of results, by autograd's graph; `options` are those of torch.autograd.grad."""
+def cotangents(results: list[Any], inputs: list[torch.Tensor], gs: tuple, orders: Sequence[Order] | None = None, **options: bool) -> tuple:
+    """Return the cotangents of inputs from those of results, by autograd's graph, each dense and row-major but where there are other `orders`.
+
+    `options` are those of torch.autograd.grad.
+    """
+    orders = (None,) * len(inputs) if orders is None else orders
     pairs = [(y, g) for y, g in zip(results, gs, strict=True) if g is not None and y.requires_grad]
     if not pairs:
-        return tuple(torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
+        return tuple(in_order(torch.zeros(x.shape, dtype=x.dtype, device=x.device), order) for x, order in zip(inputs, orders, strict=True))
     ys, gs = zip(*pairs, strict=True)
     grads = torch.autograd.grad(ys, inputs, gs, materialize_grads=True, **options)
-    return _in_own_storage(tuple(g.contiguous() for g in grads), gs)
+    return _in_own_storage(tuple(map(in_order, grads, orders)), gs)
 
 
 def _generator_of(device: torch.device) -> torch.Generator:

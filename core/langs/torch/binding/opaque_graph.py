@@ -1,8 +1,8 @@
 """Opaque operations in training: the forward keeps autograd's graph of the call, so that the backward need not run it again.
 
-    opaque_graph(wrt, *args, **kwargs)             a token, then the results; the graph is that of the tensors numbered `wrt`
-    opaque_graph_vjp(wrt, gs, args, **kwargs)      as opaque_vjp, where args begin with the token
-    opaque_random_graph, opaque_random_graph_vjp   the same of opaque_random, where the state of the generator is the token
+    opaque_graph(wrt, *args, **kwargs)                 a token, then the results; the graph is that of the tensors numbered `wrt`
+    opaque_graph_vjp(wrt, orders, gs, args, **kwargs)  as opaque_vjp, with cotangents in these orders; args begin with the token
+    opaque_random_graph, opaque_random_graph_vjp       the same of opaque_random, where the state of the generator is the token
 
 The token is a tensor that has the graph as an attribute: it is saved, and lives, as the tensors do that the backward needs.  Where it has
 none, since a transform or a hook on saved tensors gave the backward another tensor, the call runs again.
@@ -19,8 +19,10 @@ import torch
 from dovetail import prims
 from dovetail.devices import cpu
 from dovetail.dtypes import uint8
+from dovetail.langs.torch.binding.bridge import in_order
 from dovetail.langs.torch.binding.opaque import (
     OpaqueSymbol,
+    Order,
     cotangent_specs,
     cotangents,
     differentiated_by_autograd,
@@ -32,6 +34,8 @@ from dovetail.langs.torch.binding.opaque import (
     watched,
 )
 from dovetail.prims import TensorSpec
+from dovetail.prims.sizes import is_symbolic
+from dovetail.prims.spec import laid_out
 from dovetail.torch_internals import saved_hooks
 from dovetail.trace import BoundSymbol, TensorProxy, leaves, proxies, tree_map
 
@@ -61,12 +65,18 @@ def graph_rule(line: BoundSymbol) -> Callable[..., Any] | None:
             return NotImplemented
         token, *results = opaque_symbol(symbol.func, kind, symbol.tags)(wrt, *args, **kwargs)
         gs = tuple([prims.get_grad(y) if y.spec.dtype.inexact else None for y in results])
-        for i, g in zip(wrt, opaque_symbol(symbol.func, f"{kind}_vjp")(wrt, gs, (token, *args), **kwargs), strict=True):
+        orders = tuple([_order(tensors[i].spec) for i in wrt])
+        for i, g in zip(wrt, opaque_symbol(symbol.func, f"{kind}_vjp")(wrt, orders, gs, (token, *args), **kwargs), strict=True):
             prims.put_grad(tensors[i], g)
         following = iter(results if symbol.kind == "opaque" else (token, *results))
         return tree_map(lambda _: next(following), line.out)
 
     return rule
+
+
+def _order(x: TensorSpec) -> Order:
+    """Return the order of a cotangent: that of its tensor, as autograd's mostly are, where this is dense, of known sizes, and not row-major."""
+    return None if x.strides is None or is_symbolic((x.shape, x.strides)) or not x.is_dense else x.order
 
 
 def _with_graph(func: Callable, wrt: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple:
@@ -88,12 +98,12 @@ def _keep(token: torch.Tensor, func: Callable, wrt: tuple[int, ...], args: tuple
     return token, *[y.detach() for y in results]
 
 
-def _vjp(again: Callable, func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+def _vjp(again: Callable, func: Callable, wrt: tuple[int, ...], orders: tuple[Order, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
     """Return the cotangents by the graph of the token, else by `again`, with the arguments that this takes."""
     graph = getattr(args[0], "graph", None)
     if graph is None:
-        return again(func, wrt, gs, args if again is vjp_of_same_numbers else args[1:], **kwargs)
-    return cotangents(graph.results, graph.inputs, gs, retain_graph=True)  # the graph goes with the token
+        return tuple(map(in_order, again(func, wrt, gs, args if again is vjp_of_same_numbers else args[1:], **kwargs), orders))
+    return cotangents(graph.results, graph.inputs, gs, orders, retain_graph=True)  # the graph goes with the token
 
 
 def _specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple:
@@ -102,8 +112,9 @@ def _specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], *args: Any, **kwargs: Any
     return (TOKEN, *leaves(opaque_symbol(symbol.func).meta(*args, **kwargs)))
 
 
-def _vjp_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
-    return cotangent_specs(symbol, wrt, gs, args[1:], **kwargs)
+def _vjp_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], orders: tuple[Order, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+    specs = cotangent_specs(symbol, wrt, gs, args[1:], **kwargs)
+    return tuple(x if order is None else laid_out(x, order) for x, order in zip(specs, orders, strict=True))
 
 
 def _again(symbol: OpaqueSymbol, g: tuple, out: tuple, wrt: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple:
@@ -115,10 +126,12 @@ def _again(symbol: OpaqueSymbol, g: tuple, out: tuple, wrt: tuple[int, ...], *ar
     return (None,) * len(wrt), *plain.vjp_rule(g, out, *args, **kwargs)
 
 
-def _vjp_again(symbol: OpaqueSymbol, g: tuple, out: tuple, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
+def _vjp_again(
+    symbol: OpaqueSymbol, g: tuple, out: tuple, wrt: tuple[int, ...], orders: tuple[Order, ...], gs: tuple, args: tuple, **kwargs: Any
+) -> tuple:
     """Return the vjp of the inner gradient, for an outer one: that of the gradient without a graph."""
-    *first, of_args = opaque_symbol(symbol.func, "opaque_vjp").vjp_rule(g, out, wrt, gs, args[1:], **kwargs)
-    return *first, (None, *of_args)
+    of_wrt, of_gs, of_args = opaque_symbol(symbol.func, "opaque_vjp").vjp_rule(g, out, wrt, gs, args[1:], **kwargs)
+    return of_wrt, tree_map(lambda _: None, orders), of_gs, (None, *of_args)
 
 
 register_kind("opaque_graph", _with_graph, _specs, _again)
