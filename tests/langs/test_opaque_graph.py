@@ -207,3 +207,15 @@ def test_a_gradient_lies_as_what_it_is_of():
         torch.testing.assert_close(one, other)
     gradients = [line for line in dovetail.last_backward_traces(ours)[-1].lines if "opaque_graph_vjp" in str(line)]
     assert [line.out[0].spec.steps for line in gradients] == [(20, 1, 4)] * len(gradients) and gradients
+
+
+@pytest.mark.parametrize("fn", [torch.linalg.lu, lambda a: torch.lu_unpack(*torch.linalg.lu_factor(a))])
+def test_results_that_no_gradient_flows_to_require_none(fn):
+    a = values(3, 3).requires_grad_()
+    ours = dovetail.jit(fn)
+    got, want = ours(a), fn(a)
+    assert [x.requires_grad for x in got] == [x.requires_grad for x in want] == [False, True, True]
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other)
+    got, want = (torch.autograd.grad(x[1].sum() + x[2].sin().sum(), a)[0] for x in (got, want))
+    torch.testing.assert_close(got, want)

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from dovetail import prims
 from dovetail.errors import DovetailError, InputError, ValueDependent
 from dovetail.langs.torch.binding.bridge import in_order, spec_of, torch_device
 from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, run_on_hints, tensors_in
@@ -176,7 +177,8 @@ def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any
     tags = [Tag.RANDOM] if run.random else [] if run.specs is not None else [Tag.HOST]
     if run.result is None and not isinstance(func, _OPERATORS) and func not in NAMED:
         CHECKS.add(opaque_symbol(func, "opaque", tags))
-    if not tags and recorder.get().environment.grad_enabled() and not _flows(func, args, kwargs):
+    flows = _flows(func, args, kwargs) if not tags and recorder.get().environment.grad_enabled() else None
+    if flows is not None and not any(flows):
         tags = [Tag.NO_GRAD]
     names = tuple(k for k, v in kwargs.items() if any(x.spec.requires_grad for x in proxies(v)))
     if names and not tags and recorder.get().environment.grad_enabled():
@@ -189,21 +191,26 @@ def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any
     try:
         if repeats and recorder.get().environment.grad_enabled():
             return opaque_symbol(func, "opaque_random", tags)(*args, **kwargs)[1:]
-        return opaque_symbol(func, "opaque", tags)(*args, **kwargs)
+        out = opaque_symbol(func, "opaque", tags)(*args, **kwargs)
     finally:
         _current_run.reset(token)
+    if flows is None or tags:
+        return out
+    reached = iter(flows)
+    return tree_map(lambda x: x if x is None or next(reached) else prims.detach(x), out)
 
 
-_FLOWING: set[Callable] = set()  # callables through which a gradient has flowed; of others, arguments may decide it
+_FLOWING: set[Callable] = set()  # callables to all of whose results a gradient flows; of others, arguments may decide it
 
 
-def _flows(func: Callable, args: tuple, kwargs: dict) -> bool:
-    """Return whether a gradient flows through this call in eager mode: not through torch.histc, as one that is not differentiable.
+def _flows(func: Callable, args: tuple, kwargs: dict) -> tuple[bool, ...] | None:
+    """Return for each tensor of the result whether a gradient flows to it in eager mode: to none of torch.histc's, not to P of torch.linalg.lu's.
 
-    Custom operators say themselves; their autograd is code of the user's, which does not run while tracing.
+    None where it flows to all that are not integers.  Custom operators say themselves; their autograd is code of the user's, which does not run
+    while tracing.
     """
     if func in _FLOWING or isinstance(func, _OPERATORS) or func in NAMED or not any([p.spec.requires_grad for p in proxies((args, kwargs))]):
-        return True
+        return None
 
     def results(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = tree_map(lambda x: x.detach().requires_grad_() if isinstance(x, torch.Tensor) and _is_inexact(x) else x, (args, kwargs))
@@ -214,11 +221,11 @@ def _flows(func: Callable, args: tuple, kwargs: dict) -> bool:
         specs = tree_map(lambda x: getattr(x, "spec", x), (args, kwargs))
         outputs = tensors_in(run_on_hints(results, func, *specs).result, torch.Tensor)
     except Exception:  # as a rule that cannot run with autograd: the gradient is computed, or refused, when it is needed
-        return True
-    flows = any([x.requires_grad for x in outputs]) or not any(map(_is_inexact, outputs))
-    if flows:
+        return None
+    if all([x.requires_grad or not _is_inexact(x) for x in outputs]):
         _FLOWING.add(func)
-    return flows
+        return None
+    return tuple([x.requires_grad or not _is_inexact(x) for x in outputs])
 
 
 def _is_inexact(x: torch.Tensor) -> bool:
