@@ -90,10 +90,10 @@ def rows_waiting(kernel: Kernel) -> int:
 
 
 def _sweeping(kernel: Kernel, interpreted: bool) -> Tile:
-    """Hold rows whole, some at a time; all of a program's at once in the interpreter."""
+    """Hold rows whole, some at a time, and as many partial sums, so by twice as many warps; all of a program's rows at once in the interpreter."""
     block = power_of_two(kernel.r.size)
     rows = power_of_two(kernel.share) if interpreted else max(min(SHORT // block, power_of_two(kernel.share)), 1)
-    return Tile(rows, block, 4 if block < 2048 else 8, False)
+    return Tile(rows, block, 4 if rows * block < SHORT else 8, False)
 
 
 def _columns(kernel: Kernel) -> Tile:

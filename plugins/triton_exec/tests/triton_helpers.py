@@ -99,14 +99,14 @@ def assert_like_eager(fn: Callable, *args: Any, scale: float = 1.0, executor: Tr
 
 
 def assert_trains_like_eager(fn: Callable, *args: Any, scale: float = 1.0) -> Callable:
-    """The gradients of `fn` are eager's, for one cotangent of all its results."""
+    """The gradients of `fn` are eager's, for cotangents that lie as its results do: Dovetail brings others into that layout."""
     inputs = [[x.to(DEVICE).detach().clone().requires_grad_(x.is_floating_point()) for x in args] for _ in range(2)]
     ours = dovetail.jit(fn, executors=[EX, "torch"])
     grads = []
     for call, arguments in zip((ours, fn), inputs, strict=True):
         outs = flat(call(*arguments))
         torch.manual_seed(0)
-        loss = sum((out * torch.randn(out.shape).to(DEVICE).to(out.dtype)).sum() for out in outs)
+        loss = sum((out * torch.empty_like(out).copy_(torch.randn(out.shape))).sum() for out in outs)
         grads.append(torch.autograd.grad(loss, [x for x in arguments if x.requires_grad]))
     assert_same(grads[0], grads[1], scale=scale)
     assert ran(ours)
