@@ -16,8 +16,7 @@ from dovetail_torch_exec.convolution import USUAL
 from dovetail_torch_exec.formats import Restrided, restrided, variant_called
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
-from dovetail_torch_exec.halves import InFloat32, symbol_called
-from dovetail_torch_exec.halves import variant as in_float32_variant
+from dovetail_torch_exec.halves import InFloat32, float32_variant, symbol_called
 from dovetail_torch_exec.large import PRODUCTS, large_results
 from dovetail_torch_exec.layouts import in_rows
 from dovetail_torch_exec.prims import PRIMS
@@ -106,7 +105,7 @@ class TorchExecutor(OperatorExecutor):
             self._large[name] = self.add_variant(f"{name}_large", fn)
 
     def choose_variant(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
-        """Choose the variant that multiplies 16-bit floats in float32, for large results, or for inputs whose spec does not tell their format."""
+        """Choose the variant that multiplies 16-bit floats in float32, for large results, or for inputs of an undecided format."""
         chosen = self._in_float32.chosen(implementation, line)
         if chosen is not None:
             return chosen
@@ -117,7 +116,7 @@ class TorchExecutor(OperatorExecutor):
         """Return the function that programs print under `name`, variants included."""
         symbol = symbol_called(name)
         if symbol is not None:
-            return in_float32_variant(symbol, self.implementation(symbol))
+            return float32_variant(symbol, self.implementation(symbol))
         variant = variant_called(name)
         return super().named(name) if variant is None else restrided(self.implementation(variant[0]).fn, variant[1])
 

@@ -77,12 +77,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute a @ b, plus `bias` [m]."""
-    shapes = a.shape[:-2] == b.shape[:-2] and a.ndim > 2 if b.ndim != 2 else a.ndim != 0 and (bias is None or bias.ndim == 1)
-    if not shapes or not a.numel() or not b.numel() or (torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in (a, b, bias)])):
+    recorded = torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in (a, b, bias)])
+    if recorded or not a.numel() or not b.numel():
         return _whole(a, b, bias)
-    if b.ndim != 2:
-        return _batches(a, b)
-    return _product(a.reshape(-1, a.shape[-1]), b, bias).view(*a.shape[:-1], b.shape[1])
+    if b.ndim == 2 and a.ndim and (bias is None or bias.ndim == 1):
+        return _product(a.reshape(-1, a.shape[-1]), b, bias).view(*a.shape[:-1], b.shape[1])
+    return _batches(a, b) if a.ndim > 2 and a.shape[:-2] == b.shape[:-2] else _whole(a, b, bias)
 
 
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -160,11 +160,11 @@ class InFloat32:
             return None
         name = f"{PREFIX}{line.symbol.id.replace('.', '_')}"
         if name not in self._variants:
-            self._variants[name] = replace(implementation, name=name, fn=variant(line.symbol, implementation), path=None)
+            self._variants[name] = replace(implementation, name=name, fn=float32_variant(line.symbol, implementation), path=None)
         return self._variants[name]
 
 
-def variant(symbol: Symbol, implementation: Implementation) -> Callable[..., Any]:
+def float32_variant(symbol: Symbol, implementation: Implementation) -> Callable[..., Any]:
     """Return the function that computes an operation in float32."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -175,7 +175,7 @@ def variant(symbol: Symbol, implementation: Implementation) -> Callable[..., Any
 
 
 def symbol_called(name: str) -> Symbol | None:
-    """Return the operation whose variant programs print as `name`; None where there is none."""
+    """Return the operation that programs print the variant of as `name`; None where there is none."""
     if not name.startswith(PREFIX):
         return None
     return next((s for s in SYMBOLS.values() if s.id.replace(".", "_") == name.removeprefix(PREFIX)), None)

@@ -91,8 +91,11 @@ def spec_of(x: torch.Tensor) -> TensorSpec:
     return TensorSpec(shape, dtype_of(x.dtype), device_of(x.device), normal_strides(shape, x.stride()), x.requires_grad)
 
 
-def in_order(x: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
-    """Return `x` dense, its dimensions in this order in memory, slowest first; row-major for None."""
+Order = tuple[int, ...] | None  # the dimensions of a dense tensor, slowest first; None where it is row-major
+
+
+def in_order(x: torch.Tensor, order: Order) -> torch.Tensor:
+    """Return `x` dense, its dimensions in this order in memory."""
     if order is None:
         return x.contiguous()
     return x.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])

@@ -23,7 +23,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import DovetailError, InputError, ValueDependent
-from dovetail.langs.torch.binding.bridge import in_order, spec_of, torch_device
+from dovetail.langs.torch.binding.bridge import Order, in_order, spec_of, torch_device
 from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, run_on_hints, tensors_in
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced, unsupported_gradient
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
@@ -56,9 +56,6 @@ class OpaqueSymbol(Symbol):
         if self.kind in _META:
             return _META[self.kind](self, *args, **kwargs)
         return (_current_run.get() or _run_on_fakes(self.func, args, kwargs, self.kind)).specs
-
-
-Order = tuple[int, ...] | None  # the dimensions of a dense tensor, slowest first; None where it is row-major
 
 
 def cotangent_specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
@@ -200,7 +197,7 @@ def _record_line(run: FakeRun, func: Callable, args: tuple, kwargs: dict) -> Any
     return tree_map(lambda x: x if x is None or next(reached) else prims.detach(x), out)
 
 
-_FLOWING: set[Callable] = set()  # callables to all of whose results a gradient flows; of others, arguments may decide it
+_FLOWING: set[Callable] = set()  # callables with a gradient to all results; of others, arguments may decide it
 
 
 def _flows(func: Callable, args: tuple, kwargs: dict) -> tuple[bool, ...] | None:

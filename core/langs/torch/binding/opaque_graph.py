@@ -19,10 +19,9 @@ import torch
 from dovetail import prims
 from dovetail.devices import cpu
 from dovetail.dtypes import uint8
-from dovetail.langs.torch.binding.bridge import in_order
+from dovetail.langs.torch.binding.bridge import Order, in_order
 from dovetail.langs.torch.binding.opaque import (
     OpaqueSymbol,
-    Order,
     cotangent_specs,
     cotangents,
     differentiated_by_autograd,

@@ -96,7 +96,7 @@ def number(b: Builder, value: Any, dtype: DType, lanes: int = 1) -> Value:
 def stored_half(b: Builder, value: float, dtype: DType, lanes: int = 1) -> Value:
     """Return the nearest number that bfloat16 or float16 holds, as it lies in memory."""
     bits = bits_of_half(nearest(value, dtype), "bfloat" if dtype is dtypes.bfloat16 else "half")
-    return b.constant(bits - (bits >> 15 << 16), stored(dtype, lanes))
+    return number(b, bits, dtypes.int16, lanes)
 
 
 def nearest(value: float, dtype: DType) -> float:
