@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +20,7 @@ _ITERATES = frozenset(
     {"__init__", "__iadd__", "extend", "extendleft", "update", "union", "intersection", "difference", "symmetric_difference"}
     | {"issubset", "issuperset", "isdisjoint"}
 )
+_ONE_BY_ONE = frozenset({"__iadd__", "extend", "extendleft", "update", "difference_update"})  # each item of an iterator before the next is computed
 _JOINS = frozenset({f"__{side}{name}__" for name in ("add", "or", "and", "sub", "xor") for side in ("", "r", "i")} - _ITERATES)
 _LOOKING_UP = frozenset({"get", "__contains__"})
 _AT_ENDS = frozenset({"popitem", "move_to_end"})  # with a flag that says at which end
@@ -36,6 +39,12 @@ class ContainerMethods:
         special = _SEQUENCE_METHODS.get(name) if isinstance(owner, (list, tuple, deque)) else None
         if special is not None:
             return special(self, owner, name, *args, **kwargs)
+        if (calls := self.calls_by_item(owner, name, args, kwargs)) is not None:
+            for each in calls:
+                self.base_method(owner, *each)
+            return owner if name in ("__iadd__", "__ior__") else None
+        if name == "issuperset" and len(args) == 1 and self.computes_items(args[0]):
+            return all(self.contains(owner, item) for item in self.spread(args[0]))
         iterates = name in _ITERATES or name.endswith("_update")
         keeps = args[:1] if name == "__init__" and isinstance(owner, defaultdict) else []  # its factory
         if iterates:
@@ -56,6 +65,45 @@ class ContainerMethods:
             args, kwargs = [*args[:at], *map(self.truth, args[at:])], {key: self.truth(x) if key == "last" else x for key, x in kwargs.items()}
         method = getattr(base_of(owner), name, None) or getattr(type(owner), name)  # as torch.Size.numel, of a class in C
         return method(owner, *args, **{key: self.native(x) for key, x in kwargs.items()})
+
+    def computes_items(self, value: Any) -> bool:
+        """Return whether going through a value may run code of the program, which sees the items that a container has got from it so far."""
+        if isinstance(value, BASES):
+            return self.method(value, "__iter__") is not None
+        return is_iterable(value) and not isinstance(value, (str, bytes, range, MappingProxyType))
+
+    def _changed(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a method that changes a container from outside."""
+        if (calls := self.calls_by_item(owner, name, args, kwargs)) is not None:
+            for each in calls:
+                self._changed(owner, *each)
+            return owner if name in ("__iadd__", "__ior__") else None
+        if name in ("__init__", "extend", "update", "extendleft") or name.endswith("_update"):
+            args = [self.items_added(owner, x) for x in args]
+        return self.effects.method(owner, name, args, kwargs)
+
+    def calls_by_item(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple] | None:
+        """Yield name and arguments of the calls that do, one after the other, what one does that adds what an iterator gives; None for others."""
+        if not any(map(self.computes_items, args)):
+            return None
+        if name in _ONE_BY_ONE or (name == "__ior__" and isinstance(owner, dict)):
+            parts = ((name, part, {}) for part in self.parts_added(owner, args))
+            return chain(parts, [(name, [], kwargs)] if kwargs else [])
+        at = isinstance(owner, defaultdict)  # behind its factory
+        if name == "__init__" and isinstance(owner, (list, set, dict, deque)) and len(args) > at:
+            start = (name, [*args[:at], (), *args[at + 1 :]], kwargs)
+            return chain([start], [("update" if isinstance(owner, (set, dict)) else "extend", [args[at]], {})])
+        return None
+
+    def parts_added(self, owner: Any, values: list[Any]) -> Iterator[list[Any]]:
+        """Yield the arguments of calls that do what one does with `values`, each item of an iterator by itself."""
+        for value in values:
+            if not self.computes_items(value):
+                yield [value]
+            elif isinstance(owner, dict) and self.optional(value, "keys") is not None:
+                yield from ([{key: item}] for key, item in self.pairs(value))
+            else:
+                yield from ([[item]] for item in self.spread(value))
 
     def items_added(self, owner: Any, value: Any) -> Any:
         """Return all that a container adds at once: the pairs of a mapping where it is one itself, else the items."""
@@ -90,9 +138,7 @@ class ContainerMethods:
                 raise Unsupported(
                     f"the program calls {name}() of the dict that holds the attributes of an outside object; set or delete them one by one"
                 )
-            if name in ("extend", "update", "extendleft") or name.endswith("_update"):
-                args = [self.items_added(owner, x) for x in args]
-            return self.effects.method(owner, name, args, kwargs)
+            return self._changed(owner, name, args, kwargs)
         owner = self.effects.shadow(owner)
         if self.outside_container(owner) is None:
             return self.base_method(owner, name, args, kwargs)
@@ -120,8 +166,8 @@ _ANSWERS = {  # methods in C that are answered without a copy of the whole conta
 
 
 def _update(tracker: Any, owner: Any, *others: Any, **kwargs: Any) -> None:
-    for other in (*others, kwargs):
-        for key, value in dict(tracker.items_added(owner, other)).items():
+    for part in tracker.parts_added(owner, [*others, kwargs]):
+        for key, value in dict(tracker.items_added(owner, *part)).items():
             tracker.set_item(owner, key, value)
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType, MethodType
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, MAPPINGS, base_of, keys_of, reads_in_python
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash
@@ -102,7 +102,7 @@ class Containers:
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
         key = self.from_front(owner, self.hashable(key))
-        if self.outside_container(owner) is None:
+        if self.outside_container(owner) is None or isinstance(owner, (set, frozenset)):
             if not isinstance(owner, dict):
                 self.check_settled(owner, "__getitem__")
                 return super().get_item(owner, key if type(key) is int else self.indexed(key))
@@ -192,7 +192,7 @@ class Containers:
             self.probe(owner, key)
         if id(owner) in self.views:
             self.set_view(owner, key, value)
-        elif self.method(owner, "__setitem__") is None and self.outside_container(owner) is not None:
+        elif self._is_written_in_c(owner, "__setitem__"):
             self.effects.method(owner, "__setitem__", [key, value], {})
         else:
             super().set_item(owner, key, value)
@@ -204,10 +204,13 @@ class Containers:
         if id(owner) in self.views:
             self.get_item(owner, key)
             self.set_view(owner, key, DELETED)
-        elif self.method(owner, "__delitem__") is None and self.outside_container(owner) is not None:
+        elif self._is_written_in_c(owner, "__delitem__"):
             self.effects.method(owner, "__delitem__", [key], {})
         else:
             super().delete_item(owner, key)
+
+    def _is_written_in_c(self, owner: Any, name: str) -> bool:
+        return self.outside_container(owner) is not None and lookup(type(owner), name) is not NULL and self.method(owner, name) is None
 
     def contains(self, container: Any, item: Any) -> bool:
         if self.recorder.is_tensor(container):
@@ -285,6 +288,8 @@ class Containers:
     def raw_len(self, value: Any) -> int:
         """Return the length of an outside container as C code counts it."""
         value = self.effects.shadow(value)
+        if id(value) in self.views:  # what is set or deleted there has not happened yet
+            return len(list(self.raw_iter(value)))
         source, length = self.contents(value), base_of(value).__len__(value)
         if source is not None:
             self.guard("len", source, length)

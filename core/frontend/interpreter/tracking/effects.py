@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 BLIND = frozenset({"append", "extend", "__setitem__", "add", "update"})  # methods with a result that tells nothing about the container
 MUTATORS = BLIND | {"insert", "pop", "remove", "clear", "reverse", "sort", "setdefault", "discard", "popitem", "__delitem__", "move_to_end"}
 MUTATORS |= {"__ior__", "__iadd__", "__iand__", "__isub__", "__ixor__", "__imul__", "appendleft", "extendleft", "popleft", "rotate"}
-MUTATORS |= {"difference_update", "intersection_update", "symmetric_difference_update"}
+MUTATORS |= {"__init__", "difference_update", "intersection_update", "symmetric_difference_update"}
 DELETED = object()
 
 
@@ -58,12 +58,13 @@ class Effects:
             if name in BLIND and not kwargs:
                 waiting.append((name, args))
                 return None
-        write = self.log[-1]
+        write, result = self.log[-1], NotImplemented
         try:
-            return self.tracker.base_method(self.shadow(owner), name, args, kwargs)
-        except Exception:
-            self.log = [other for other in self.log if other is not write]
-            raise
+            result = self.tracker.base_method(self.shadow(owner), name, args, kwargs)
+        finally:
+            if result is NotImplemented:
+                self.log = [other for other in self.log if other is not write]
+        return result
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Delay a call that has an effect outside and no result."""

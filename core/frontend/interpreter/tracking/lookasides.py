@@ -241,14 +241,14 @@ def _extremum(op: Callable) -> Callable:
     """Return min or max."""
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        items = list(tracker.spread(args[0])) if len(args) == 1 else args
+        if not args or set(kwargs) - {"key", "default"} or (len(args) > 1 and "default" in kwargs):
+            return builtin(*args, **kwargs)  # raises
+        items = iter(tracker.spread(args[0]) if len(args) == 1 else args)
         key = kwargs.get("key")
-        if len(args) == 1 and not items and "default" in kwargs:
-            return kwargs["default"]
-        if not items or set(kwargs) - {"key", "default"} or (len(args) > 1 and "default" in kwargs):
-            return builtin(*([items] if len(args) == 1 else items), **kwargs)
-        best, rank = items[0], items[0] if key is None else tracker.call(key, [items[0]], {}, frame)
-        for item in items[1:]:
+        if (best := next(items, NULL)) is NULL:
+            return kwargs["default"] if "default" in kwargs else builtin(())  # raises
+        rank = best if key is None else tracker.call(key, [best], {}, frame)
+        for item in items:
             if key is None and (number := tracker.recorder.extremum(builtin, best, item)) is not NULL:
                 best = rank = number
                 continue
@@ -380,6 +380,7 @@ PASSING = frozenset({print, len, warnings.warn, str, format, type, isinstance, s
 
 _UNARY = ("neg", "pos", "invert")
 _BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor")
+_INPLACE = tuple([f"i{name.rstrip('_')}" for name in _BINARY])
 _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
 
 TABLE: dict[Any, Callable] = {
@@ -427,9 +428,12 @@ TABLE: dict[Any, Callable] = {
     MethodType: _answer(lambda tracker, function, owner: MethodType(function, owner)),
     **{getattr(operator, name): _operator(getattr(operator, name), "unary") for name in _UNARY},
     **{getattr(operator, name): _operator(getattr(operator, name), "binary") for name in _BINARY},
+    **{getattr(operator, name): _operator(getattr(operator, name), "inplace") for name in _INPLACE},
     **{getattr(operator, name): _operator(getattr(operator, name), "compare") for name in _COMPARISONS},
     operator.getitem: _answer(lambda tracker, owner, key: tracker.get_item(owner, key)),
     operator.setitem: _answer(lambda tracker, owner, key, value: tracker.set_item(owner, key, value)),
+    operator.iconcat: _operator(operator.iadd, "inplace"),
+    operator.delitem: _answer(lambda tracker, owner, key: tracker.delete_item(owner, key)),
     operator.contains: _answer(lambda tracker, owner, item: tracker.contains(owner, item)),
     operator.is_: _answer(lambda tracker, x, y: tracker.is_(x, y)),
     operator.is_not: _answer(lambda tracker, x, y: not tracker.is_(x, y)),

@@ -166,13 +166,15 @@ class Operators:
         if self.recorder.is_tensor(x):
             return self.recorder.operate(self, op, [x, self.plain(y)])
         self.recorder.meets(self, x, y)
-        name = f"__{op.__name__}__"
-        if type(x) in CONTAINERS and hasattr(type(x), name) and self.source(x) is not None:
-            if op is operator.iadd:
-                y = list(self.spread(y))
-            self.effects.method(x, name, [self.shallow(y)], {})
+        name = dunder(op)
+        in_c = isinstance(x, BASES) and hasattr(type(x), name) and self.method(x, name) is None
+        if in_c and self.source(x) is not None:
+            by_item = op is operator.iadd or (op is operator.ior and isinstance(x, dict))
+            for part in self.parts_added(x, [y]) if by_item else ([y],):
+                if self.effects.method(x, name, [self.shallow(part[0])], {}) is NotImplemented:
+                    return self.operator(op, x, y, f"__{name[3:]}", f"__r{name[3:]}")
             return x
-        return super().inplace(op, x, self.shallow(y) if type(x) in CONTAINERS else y)
+        return super().inplace(op, x, self.shallow(y) if in_c else y)
 
     def is_(self, x: Any, y: Any) -> bool:
         result = x is y
@@ -194,6 +196,8 @@ class Operators:
         if self.recorder.is_tensor(value):
             return self.recorder.truth(self, value)
         value = self.effects.shadow(value)
+        if id(value) in self.views:
+            return self.raw_len(value) > 0
         if self.method(value, "__bool__") is None and self.method(value, "__len__") is None:
             source, kind = self.outside(value), type(value)
             if source is not None and (lookup(kind, "__bool__") is not NULL or lookup(kind, "__len__") is not NULL):
