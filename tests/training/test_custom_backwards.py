@@ -578,3 +578,50 @@ def test_a_result_in_the_memory_of_an_argument_stays_there(name, grad):
         seen.append((of_results, gradient, x.detach(), [y.detach() for y in results]))
     assert seen[1][0] == seen[0][0]
     torch.testing.assert_close(seen[1][1:], seen[0][1:])
+
+
+BACKWARDS = {  # what a backward gives for x * y, and the shapes of x and y
+    "expanded": (lambda g, x, y: (g * y, g * x), (1, 1), (3, 4)),
+    "expanded each": (lambda g, x, y: (g * y, g * x), (3, 1), (1, 4)),
+    "of more dimensions": (lambda g, x, y: (g * y, (g * x)[None]), (4,), (3, 4)),
+    "of another dtype": (lambda g, x, y: ((g * y).double(), (g * x).long()), (3, 4), (3, 4)),
+    "with one None more": (lambda g, x, y: (g * y, g * x, None), (3, 4), (3, 4)),
+    "of fewer elements": (lambda g, x, y: (g.sum(), g * x), (3, 4), (3, 4)),
+    "of another shape": (lambda g, x, y: ((g * y).reshape(4, 3), g * x), (3, 4), (3, 4)),
+    "complex": (lambda g, x, y: ((g * y).to(torch.complex64), g * x), (3, 4), (3, 4)),
+    "one too many": (lambda g, x, y: (g * y, g * x, g), (3, 4), (3, 4)),
+    "one too few": (lambda g, x, y: g * y, (3, 4), (3, 4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_gradients_of_a_backward_are_made_to_fit_or_refused_as_autograd_does(name):
+    gradients, *shapes = BACKWARDS[name]
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            return gradients(g, *ctx.saved_tensors)
+
+    def program(x, y):
+        return Product.apply(x * 2, y * 3).sin()
+
+    outcomes = []
+    for run in (program, dovetail.jit(program)):
+        torch.manual_seed(0)
+        leaves = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        try:
+            run(*leaves).sum().backward()
+            outcomes.append([leaf.grad for leaf in leaves])
+        except RuntimeError as error:
+            outcomes.append(str(error))
+    if isinstance(outcomes[0], str):
+        assert outcomes[0] == outcomes[1]
+    else:
+        torch.testing.assert_close(*outcomes)

@@ -170,13 +170,13 @@ class OwnBackward:
                 flowing = _replaced(flowing, run(hook, (flowing,), {}))
             grads = run(backward_of(self.function), (context, *self._arguments(flowing, context)), {})
             grads = grads if isinstance(grads, tuple) else (grads,)
-            grads = grads + (None,) * (len(self.arguments) - len(grads))
+            self._check_number(grads)
             if self.node.after:
                 grads = self._hooked(grads, flowing, run)
             cotangents = dict.fromkeys(self.inputs)
             for p, g in zip(self.arguments, grads, strict=False):
                 if g is not None and is_proxy(p):
-                    g = g.to(p.dtype)
+                    g = self._fitting(g, p)
                     cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
         start = len(trace.lines)
         trace.lines += inner.lines
@@ -184,6 +184,19 @@ class OwnBackward:
         if trace.environment.finished and any([line.mutates for line in trace.lines[start:]]):
             raise Unsupported(f"the backward of {self.function.__name__} writes into a tensor from outside, which happens when it runs in eager mode")
         return [*functional_cotangents, *(None for _ in self.held)]
+
+    def _check_number(self, grads: tuple) -> None:
+        expected, got = len(self.arguments), len(grads)
+        if got < expected or any([g is not None for g in grads[expected:]]):
+            raise RuntimeError(
+                f"function {self.function.__name__}Backward returned an incorrect number of gradients (expected {expected}, got {got})"
+            )
+
+    def _fitting(self, g: Any, p: TensorProxy) -> Any:
+        """Return a gradient with the dtype and the shape of its argument: one of a larger shape is summed, as autograd does."""
+        if g.dtype.is_complex and not p.dtype.is_complex:
+            raise RuntimeError(f"{self.function.__name__}.backward returns a complex gradient of a real argument")
+        return (g if g.spec.shape == p.spec.shape else g.sum_to_size(p.shape)).to(p.dtype)
 
     def _hooked(self, grads: tuple, flowing: tuple, run: Callable[..., Any]) -> tuple:
         """Return what hooks make of the cotangents of the arguments, of which they see those of tensors."""
