@@ -233,6 +233,7 @@ def program(x, box):
 """
 
 
+@pytest.mark.filterwarnings("ignore:.*is compiled for each value")
 @pytest.mark.parametrize("created", [False, True], ids=["outside", "created"])
 @pytest.mark.parametrize(("kind", "source"), [(kind, source) for kinds, sources in ADDING.items() for source in sources for kind in kinds])
 def test_an_iterator_sees_the_items_that_a_container_has_got_from_it(kind, source, created):

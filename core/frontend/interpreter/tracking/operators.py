@@ -167,14 +167,14 @@ class Operators:
             return self.recorder.operate(self, op, [x, self.plain(y)])
         self.recorder.meets(self, x, y)
         name = dunder(op)
-        in_c = isinstance(x, BASES) and hasattr(type(x), name) and self.method(x, name) is None
-        if in_c and self.source(x) is not None:
-            by_item = op is operator.iadd or (op is operator.ior and isinstance(x, dict))
-            for part in self.parts_added(x, [y]) if by_item else ([y],):
-                if self.effects.method(x, name, [self.shallow(part[0])], {}) is NotImplemented:
-                    return self.operator(op, x, y, f"__{name[3:]}", f"__r{name[3:]}")
-            return x
-        return super().inplace(op, x, self.shallow(y) if in_c else y)
+        if not isinstance(x, BASES) or self.method(x, name) is not None or not hasattr(type(x), name):
+            return super().inplace(op, x, y)
+        change = self.base_method if self.source(x) is None else self.effects.method
+        by_item = op is operator.iadd or (op is operator.ior and isinstance(x, dict))
+        for part in self.parts_added(x, [y]) if by_item else ([y],):
+            if change(x, name, [self.shallow(part[0])], {}) is NotImplemented:
+                return self.operator(op, x, y, f"__{name[3:]}", f"__r{name[3:]}")
+        return x
 
     def is_(self, x: Any, y: Any) -> bool:
         result = x is y
