@@ -54,6 +54,28 @@ class O:
     __init__ = functools.partialmethod(put, 4)
 def f(t): return t * O().v
 -- scale = 3.
+== a class derived from that of partial functions
+class Bound(functools.partial): pass
+scale = [2.]
+def times(n, t): return t * n * scale[0]
+triple = Bound(times, 3.)
+def f(t): return triple(t) + Bound(times, 5.)(t)
+-- scale[0] = 7.
+== another object of a class derived from that of partial functions, with a `func` of its own
+class Bound(functools.partial):
+    __slots__ = "func"
+    def __init__(self, func): self.func = None
+def times(n, t): return t * n
+made = Bound(functools.partial(times, 3.))
+def f(t): return made(t)
+-- made = Bound(functools.partial(times, 5.))
+== a class derived from that of weak references
+class Ref(weakref.ref): pass
+class O: v = 2.
+o = O()
+seen = Ref(o)
+def f(t): return t * seen().v
+-- o.v = 3.
 == a base gets an attribute
 class P: pass
 class O(P): pass

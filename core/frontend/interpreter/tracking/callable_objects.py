@@ -12,6 +12,7 @@ from json.scanner import c_make_scanner
 from types import GenericAlias
 from typing import Any
 
+from dovetail.frontend.class_lookup import lookup
 from dovetail.frontend.interpreter.binding import partial_arguments
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.cached_calls import cached_call
@@ -20,11 +21,17 @@ from dovetail.frontend.interpreter.tracking.twins import TWINS
 
 
 def _partial(tracker: Any, function: partial, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-    source = tracker.outside(function)
-    if source is None:
-        return tracker.call(function.func, partial_arguments(function.args, args), {**function.keywords, **kwargs}, frame)
-    inner, first, named = (tracker.reach(getattr(function, name), tracker.sources.attr(source, name)) for name in ("func", "args", "keywords"))
+    inner, first, named = (_field(tracker, function, name) for name in ("func", "args", "keywords"))
     return tracker.call(inner, partial_arguments(list(tracker.spread(first)), args), {**dict(tracker.pairs(named)), **kwargs}, frame)
+
+
+def _field(tracker: Any, function: partial, name: str) -> Any:
+    """Return a field of a partial function as C code calls it, whatever a derived class makes of the name."""
+    value, source = lookup(partial, name).__get__(function), tracker.outside(function)
+    if source is None:
+        return value
+    seen = lookup(type(function), name) is lookup(partial, name)
+    return tracker.reach(value, tracker.sources.attr(source, name) if seen else tracker.sources.const(value))
 
 
 def _looked_up(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
@@ -92,3 +99,14 @@ BY_TYPE: dict[type, Callable] = {
     c_make_scanner: scan,
     type(cmp_to_key(operator.sub)): _sort_key,
 }
+
+
+def called_by_rule(function: Any) -> Callable | None:
+    """Return the rule that calls an object in C, or one of a class derived from that of partial functions or weak references."""
+    kind = type(function)
+    if (rule := BY_TYPE.get(kind)) is not None:
+        return rule
+    for base in (partial, weakref.ref):
+        if issubclass(kind, base) and lookup(kind, "__call__") is lookup(base, "__call__"):
+            return BY_TYPE[base]
+    return None

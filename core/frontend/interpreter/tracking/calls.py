@@ -31,7 +31,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.interpreter.tracking.argument_places import in_place
-from dovetail.frontend.interpreter.tracking.callable_objects import BY_TYPE
+from dovetail.frontend.interpreter.tracking.callable_objects import BY_TYPE, called_by_rule
 from dovetail.frontend.interpreter.tracking.choices import MODELS, picked
 from dovetail.frontend.interpreter.tracking.constructing import check_constructor, check_created
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS
@@ -79,7 +79,7 @@ class Calls:
                 return picked(self, function, args, kwargs)
             if function in FUNCTIONS:
                 return outside_call(self, FUNCTIONS[function], function, args, kwargs)
-        known = BY_TYPE.get(type(function))
+        known = called_by_rule(function)
         if known is not None:
             return known(self, function, args, kwargs, frame)
         if is_in_python(lookup(type(function), "__call__")):
