@@ -352,3 +352,16 @@ def test_generators_that_a_run_leaves_behind_are_closed_in_silence(monkeypatch):
         assert fn(x)[1] == program(x)[1]
     gc.collect()
     assert not ignored
+
+
+def test_an_iterator_with_a_place_for_one_that_has_ended_is_alive_at_a_decision():
+    def program(x, y):
+        parts = []
+        for a, b, c in itertools.zip_longest([x, y, x + y], (x,), y.unbind(), fillvalue=y * 2):
+            parts.append(a * b + c if (a * b).sum() > 0 else a - b)
+        return sum(part.sum() for part in parts)
+
+    fn = compiled(program)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        agrees(fn, program, torch.randn(2), torch.randn(2))

@@ -175,3 +175,29 @@ def test_a_shallow_copy_of_a_module_shares_its_tables(change):
     elif change == "hook":
         module.register_forward_hook(lambda module, args, result: result * 3)
     torch.testing.assert_close(compiled(x), program(x))
+
+
+class Doubled(random.Random):
+    def __init__(self, seed):
+        super().__init__(seed * 2)
+
+
+@pytest.mark.parametrize("kind", [random.Random, Doubled])
+def test_a_generator_that_the_program_creates_with_a_seed_draws_the_same_at_every_call(kind):
+    def program(x, seed):
+        generator, order = kind(seed), list(range(4))
+        generator.shuffle(order)
+        drawn = generator.random(), generator.gauss(0, 1), generator.randrange(9), generator.choice("abc"), generator.sample(order, 2)
+        generator.seed(3)
+        return (x * drawn[0] if x.sum() > 0 else x + drawn[2]), order, drawn, generator.getrandbits(8)
+
+    compiled = dovetail.jit(program)
+    for seed in (1, 1, 2, 3, 1):
+        for x in (torch.ones(2), -torch.ones(2)):
+            torch.testing.assert_close(compiled(x, seed)[0], program(x, seed)[0])
+            assert compiled(x, seed)[1:] == program(x, seed)[1:]
+
+
+def test_a_generator_that_the_program_creates_without_a_seed_is_refused():
+    with pytest.raises(NotImplementedError, match="draws from a generator that the compiled function creates"):
+        dovetail.jit(lambda x: x * random.Random().random())(torch.ones(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections import deque
 
@@ -132,3 +133,33 @@ def test_an_iterator_that_has_ended_or_never_changes_may_leave_the_program():
 def test_an_iterator_that_is_left_in_the_middle_of_a_list_is_refused():
     with pytest.raises(Unsupported, match="a list_iterator leaves the program"):
         dovetail.jit(two_of)(Held(3))
+
+
+class One:
+    """An iterable that is an argument which C code stores."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: list(itertools.zip_longest([x], (), [x, x * 3], fillvalue=x * 2)),
+        lambda x: list(itertools.zip_longest([1, 2], (), fillvalue=One(x * 3)))[1][1].value,
+        lambda x: functools.reduce(operator.add, [1, 2], x),
+        lambda x: list(itertools.islice(itertools.count(x.sum(), x.sum()), 3)),
+        lambda x: next(itertools.count(start=x.sum(), step=2)),
+        lambda x: math.prod([2, 3], start=x),
+        lambda x: list(itertools.accumulate([1, 2], initial=x)),
+        lambda x: (max([], default=x), min((), default=One(x)).value, next(iter(()), x), sum([1, 2], x)),
+        lambda x: list(itertools.compress(data=x, selectors=[1, 0, 1])),
+        lambda x: list(enumerate(iterable=x, start=1)),
+    ],
+)
+def test_arguments_that_c_code_stores_are_not_iterated(program):
+    x = torch.tensor([1.0, 2.0, 3.0])
+    torch.testing.assert_close(dovetail.jit(program)(x), program(x))

@@ -11,6 +11,7 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -259,7 +260,7 @@ class Reader:
         if _is_plain_instance(kind):
             return "instance", self.of(kind) if self.tracker.is_fresh(kind) else Same(kind), self.of(vars(x))
         self.give_up(f"a {kind.__qualname__} is alive")
-        for part in gc.get_referents(x):
+        for part in _referents(x):
             if not isinstance(part, _FIXED) and address_of(part) not in self.seen and len(self.seen) < 10_000:
                 self.of(part)
         return "unknown", Same(x)
@@ -317,6 +318,17 @@ def _place(real: FrameType) -> Any:
 def _parts(cls: type) -> list[tuple[str, Any]]:
     """Return what a class holds, but for what CPython creates with it: the descriptors of `__dict__`, `__weakref__` and slots."""
     return [(name, part) for name, part in vars(cls).items() if getattr(part, "__objclass__", None) is not cls]
+
+
+def _referents(x: Any) -> list[Any]:
+    """Return what an object holds.
+
+    The tuple of a zip_longest has holes for iterators that have ended.  To read one crashes, so what is in the tuple stands for it.
+    """
+    held = gc.get_referents(x)
+    if type(x) is not zip_longest:
+        return held
+    return [inner for part in held for inner in (gc.get_referents(part) if type(part) is tuple else [part])]
 
 
 def _is_plain_instance(kind: type) -> bool:

@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial, reduce
-from itertools import permutations
+from itertools import count, permutations, zip_longest
 from string import Formatter
 from types import (
     BuiltinFunctionType,
@@ -236,8 +236,9 @@ class Calls:
             args = [*args[:first], *[self.items_added(owner, x) for x in args[first:]]]
         elif _iterates(function) or issubclass(created, _ITERATED):
             indexed = (lambda x: x) if created is permutations else self.indexed  # which takes an int alone
-            args = [indexed(self._drawn(x)) for x in args]
-            kwargs = {name: indexed(self._drawn(x)) for name, x in kwargs.items()}
+            stored = _STORED.get(function, ())
+            args = [x if i in stored else indexed(self._drawn(x)) for i, x in enumerate(args)]
+            kwargs = {name: x if name in stored else indexed(self._drawn(x) if name in _ITERABLES else x) for name, x in kwargs.items()}
         stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"
         if function in CALL_BACK if isinstance(function, (type, BuiltinFunctionType)) else False:
             first = args[:1] if function is defaultdict else [self.native(x) for x in args[:1]]
@@ -361,6 +362,8 @@ _BY_IDENTITY = (LATER, TABLE, MODELS, FUNCTIONS)
 _GUARDED = frozenset({FunctionType, *BY_TYPE})  # callables that are guarded by what they hold
 _ITERATED = (list, tuple, set, frozenset, deque)
 _ITERATING = frozenset({reduce, math.prod, math.fsum})
+_ITERABLES = frozenset({"iterable", "data", "selectors"})  # keywords of what they iterate
+_STORED = {reduce: (0, 2), count: (0, 1, "start", "step"), zip_longest: ("fillvalue",), math.prod: ("start",)}  # arguments that are not iterated
 
 
 class Reached:

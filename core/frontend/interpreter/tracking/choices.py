@@ -16,7 +16,8 @@ def picked(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any])
     """Return function(*args, **kwargs) for a method of random.Random in MODELS."""
     generator, *args = args
     source, name = tracker.source(generator), f"random.{function.__name__}()"
-    if source is None:
+    seeded = generator in tracker.seeded
+    if source is None and not seeded:
         raise Unsupported(NEW_GENERATOR.format(name))
 
     def draw(method: str, *arguments: Any, **named: Any) -> Any:
@@ -27,6 +28,8 @@ def picked(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any])
             generator.shuffle(order)
             return order
 
+        if seeded:
+            return call()
         return tracker.recorder.draw(call, "outcome", name, (method, id(generator), repr((arguments, named))), generator)
 
     return MODELS[function](tracker, draw, *args, **kwargs)

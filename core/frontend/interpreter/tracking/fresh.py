@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -36,7 +37,9 @@ def outside_call(tracker: Any, rule: Any, function: Any, args: list[Any], kwargs
         return looked_up(tracker, partial(function, *args, **kwargs))
     if rule.kind == "unique":
         return tracker.recorder.draw(partial(function, *args, **kwargs), "unique", f"{name}()", _mark(name, owner, args, kwargs), owner)
-    if owner is not None and place is None:
+    if owner is not None and place is None:  # the program creates it
+        if isinstance(owner, random.Random) and _is_known(tracker, owner, function, arguments, kwargs):
+            return function(*args, **kwargs)
         raise Unsupported(NEW_GENERATOR.format(f"{name}()"))
     if _is_numpy(owner) and rule.kind != "effect" and (rule is ARRAY or not _is_one_number(name, arguments, kwargs)):
         return _drawn(tracker, function, owner, place, arguments, kwargs)
@@ -81,9 +84,18 @@ def _owner(tracker: Any, function: Any, args: list[Any]) -> tuple[Any, Source | 
     if source is not None:
         tracker.outside(owner)
         return owner, source
-    if tracker.source(function) is not None:  # as random.random, which is bound to the generator of its module
+    if getattr(function, "__self__", None) is owner and tracker.source(function) is not None:  # as random.random, of the generator of its module
         return owner, tracker.sources.const(owner)
     return owner, None
+
+
+def _is_known(tracker: Any, owner: random.Random, function: Any, arguments: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call of a generator that the program creates does the same at every call: it sets a seed, or draws after a known one."""
+    if function.__name__ != "seed":
+        return owner in tracker.seeded
+    values = [*arguments, *kwargs.values()]
+    (tracker.seeded.discard if None in values or not values else tracker.seeded.add)(owner)
+    return True
 
 
 def _is_numpy(owner: Any) -> bool:

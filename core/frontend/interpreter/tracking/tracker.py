@@ -74,6 +74,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self.handled = sys.exception()  # what the caller handles
         self.calls: list[Source] = []  # what is run at every call, in order
         self.identities: dict[int, Any] = {}  # what id() returned -> the object that this trace created
+        self.seeded: set[Any] = set()  # generators of Python's that the program has created and seeded
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
         self.cached: dict[tuple, tuple] = {}  # calls of functions behind functools.lru_cache: the result, and what was called
