@@ -1,6 +1,7 @@
 """Functions behind functools.lru_cache: a compiled function gets what the cache holds, as in eager mode."""
 
 import functools
+import warnings
 
 import pytest
 import torch
@@ -232,3 +233,16 @@ def test_what_a_cache_holds_is_compiled_behind_a_write(maxsize, arguments):
     for _ in range(3):
         torch.testing.assert_close(compiled(X), X)
     assert (compiled.cache_info().programs, len(steps)) == (1, 3)
+
+
+def test_results_of_one_cache_have_sizes_of_their_own():
+    grid = functools.lru_cache(maxsize=128)(lambda n, device: torch.arange(n, device=device))
+
+    def program(x):
+        return [x * grid(n, x.device).sum() + grid(n, x.device).shape[0] for n in (4, 2, 3)]
+
+    compiled = dovetail.jit(program)
+    for size in (2, 3, 4, 2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.testing.assert_close(compiled(torch.ones(size)), program(torch.ones(size)))

@@ -45,7 +45,8 @@ class Source:
         if self.kind == "const":
             return _name(self.key) if self.path is None else repr(self.path)
         if self.kind in ("call", "setting"):
-            return f"{self.parent}()"
+            text = repr(self.parent)
+            return text if text.endswith(")") and self.parent.kind == "const" else f"{text}()"  # a call with its arguments
         if self.kind == "fresh":
             return f"the result of call {self.key[0]}"
         if self.kind in ("contents", "array"):

@@ -63,8 +63,10 @@ def _outcome(look: Callable[[], Any]) -> Any:
 
 def looked_up(tracker: Any, look: partial) -> Any:
     """Return look(), guarded: it is called again at every call of the compiled function."""
-    result = _outcome(look)
-    source = tracker.sources.call(tracker.sources.const(partial(_outcome, look)))
+    result, later = _outcome(look), partial(_outcome, look)
+    written = [repr(x) if type(x) in tracker.atoms else object.__repr__(x) for x in (*look.args, *look.keywords.values())]
+    later.__name__ = f"{getattr(look.func, '__name__', 'call')}({', '.join(written)})"
+    source = tracker.sources.call(tracker.sources.const(later))
     if not isinstance(result, Raised):
         tracker.guard("type", source, type(result))  # which tells it from an error, where the program reads no more of it
         return tracker.reach(result, source)
