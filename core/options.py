@@ -258,7 +258,8 @@ DECISIONS = Option(
 DECISION_LIMIT = Option(
     "DOVETAIL_DECISION_LIMIT",
     128,
-    "How many values a function may need, each at a point of its own; calls that need more run in eager mode.",
+    "How many values a function may need, each at a point of its own; calls that need more run in eager mode. A thousand tensors that are alive "
+    "at such points count as one more.",
     count,
     example="decision_limit = 256",
 )

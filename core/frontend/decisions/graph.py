@@ -31,6 +31,7 @@ Report = Callable[[str], Any]
 Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
 
 
+_HELD = 1000  # values alive at a decision, which cost as much as another decision
 _ENOUGH = 16  # calls that end in eager mode, before it is checked whether compiling is worth it
 _VAIN = 4  # of them, where no call ends compiled
 _RESTARTS = 4  # of one call
@@ -310,6 +311,7 @@ class Graph:
         self.origin = Decision(None, None, "", "the call", (), None, (), (), {}, {})
         self.driver, self.driver_root, self.calm = None, None, 0
         self.decisions: list[Decision] = []
+        self.held = 0  # values that are alive at them, of all together
         self.outlines: dict[Any, Sequence[Any]] = {}  # a state without its counters -> those of the first such state
         self.known: dict[Any, tuple[Decision, ...]] = {}
         self.programs: dict[Any, Segment] = {}
@@ -575,11 +577,13 @@ class Graph:
         """Return whether a size of an outcome becomes a symbol, since it differs from an earlier one."""
         return decision.place is not None and self.sizes.note(decision.place, outcome.shapes())
 
-    def check_count(self, where: str) -> None:
-        """Go eager where one more decision is too many."""
-        limit = options.DECISION_LIMIT.read()
-        if len(self.decisions) >= limit:
-            raise GoEager(f"it needs more than {limit} values, the last at {where}; calls run eagerly there. Raise the option decision_limit")
+    def check_count(self, where: str, held: int) -> None:
+        """Go eager where one more decision, with `held` values of tensors that what follows may read, is too many."""
+        limit, count = options.DECISION_LIMIT.read(), len(self.decisions)
+        self.held += held
+        if count + self.held // _HELD >= limit:
+            many = f"more than {limit} values" if count >= limit else f"{count + 1} values, and holds up to {held} tensors between them"
+            raise GoEager(f"it needs {many}, the last at {where}; calls run eagerly there. Raise the option decision_limit")
 
     def add(self, decision: Decision) -> None:
         """Keep a new decision."""

@@ -76,6 +76,7 @@ class Session(CountingRequester):
         sizes = {number: values[i] for i, number in decision.sizes}
         self.forced = [] if self.at_root else [*decision.path, (decision.widened, outcome, sizes)]
         self.path, self.here = tuple[Any, ...](), dict[Proxy, int]()
+        self.written: dict[Proxy, tuple[Any, str, str]] = {}  # texts of values, which the states of the run share
         self.constant, self.searched = set[Proxy](), 0  # values without a history, and before which line they were looked for
         self.places: dict[Proxy, int] = {}  # an input -> its slot
         self.guarded: dict[GuardKey, Guard] = {}  # the guards of values so far
@@ -237,7 +238,7 @@ class Session(CountingRequester):
         for known in graph.known.get(key, ()) if key is not None else ():
             if known.width == widths(self.arriving, self.late) and (edge := self.edge(known, list(self.arriving))) is not None:
                 return known, edge
-        graph.check_count(where)
+        graph.check_count(where, len(self.arriving))
         index = [self.arriving[p] for p in reads]
         guards, inputs = self.guards(), self.known_inputs()
         decision = Decision(key, state.problem, where, request.what, self.path, request.step, index, widths(self.arriving, self.late), guards, inputs)
@@ -282,7 +283,8 @@ class Session(CountingRequester):
         """Return the state of the interpreter."""
         autograd = self.recorder.autograd
         reader = Reader(self.environment.tracker, self.functionalizer, self.places.get, self.numbers)
-        reader.sized, reader.marked = self.sized, (autograd.spent, autograd.retained, autograd.leaves, autograd.frozen, self.freed)
+        reader.written, reader.sized = self.written, self.sized
+        reader.marked = autograd.spent, autograd.retained, autograd.leaves, autograd.frozen, self.freed
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), repr(autocast_state())
         settings = *modes, torch.get_default_dtype(), repr(torch.get_default_device())
         gradients = reader.of([autograd.pending(), *[list(each.items()) for each in (autograd.hooks, autograd.after, autograd.frozen)]])

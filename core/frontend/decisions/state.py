@@ -111,6 +111,7 @@ class Reader:
         self.marked: tuple[Container[Proxy], ...] = ()  # what autograd notes of tensors
         self.values: dict[Proxy, int] = {}  # values of the pure program -> their numbers
         self.names: dict[str, str] = {}  # symbols of sizes, as they are called in the key
+        self.written: dict[Proxy, tuple[Any, str, str]] = {}  # texts, which later states of the run need, too: a program may hold thousands
 
     def read(self, own: Container[CodeType], end: CodeType, context: tuple) -> State:
         """Return the state: that of all frames from the caller's up to the one that runs `end`.
@@ -279,8 +280,8 @@ class Reader:
             now = self.held(functionalizer.numbers(p))
         if p in functionalizer.parent:  # later lines may write through a view: what it looks into is live, and how it looks
             line = functionalizer.parent[p]
-            base = line.symbol.id, self.text(line.kwargs), self.proxy(line.args[0])
-        facts = (self.text(p.spec), isinstance(p, TensorProxy) and (p.spec.requires_grad, self.text(p.spec.strides)))
+            base = line.symbol.id, self.texts(p)[1], self.proxy(line.args[0])
+        facts = (self.texts(p)[0], isinstance(p, TensorProxy) and (p.spec.requires_grad, self.text(p.spec.strides)))
         marks = tuple([p in marks for marks in self.marked])
         return "t", self.order[p], now, base, facts, p in functionalizer.followed, marks, self.place(p), self.text(self.sized.get(p))
 
@@ -288,7 +289,15 @@ class Reader:
         """Return the number of a value of the pure program: two names of one value stay one."""
         number = self.values.setdefault(value, len(self.values))
         needs_grad = isinstance(value, TensorProxy) and value.spec.requires_grad
-        return number, self.text(value.spec), needs_grad, self.place(value), value in self.functionalizer.bases
+        return number, self.texts(value)[0], needs_grad, self.place(value), value in self.functionalizer.bases
+
+    def texts(self, p: Proxy) -> tuple[str, str]:
+        """Return the spec of a traced value as text, and how it looks into another where it is a view."""
+        known = self.written.get(p)
+        if known is None or known[0] is not p.spec:
+            line = self.functionalizer.parent.get(p)
+            known = self.written[p] = p.spec, repr(p.spec), "" if line is None else repr(line.kwargs)
+        return (renamed(known[1], self.names), renamed(known[2], self.names)) if self.symbolic else known[1:]
 
     def text(self, x: Any) -> str:
         """Return what prints with sizes in it, the same for any names of their symbols."""

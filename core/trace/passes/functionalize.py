@@ -162,6 +162,9 @@ class Functionalizer:
 
     def current(self, p: Proxy) -> Proxy:
         """Return what a proxy of the trace holds now, as a value of the pure program."""
+        if p not in self.parent and p not in self.writes and p not in self.apart:  # nothing is read anew, as for most
+            self._check_fresh(p)
+            return self.value.get(p, p)
         with recording(self.new):
             return self.read(p)
 
