@@ -340,3 +340,45 @@ def test_what_init_of_a_tuple_refuses_is_refused():
             return x, str(error)
 
     assert dovetail.jit(fn)(X)[1] == fn(X)[1]
+
+
+class Lengths:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __format__(self, spec):
+        return self.length
+
+
+def _raised(function, *args):
+    try:
+        return function(*args)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda: [_raised(sum, ["a"], start) for start in ("", b"", bytearray())],
+        lambda: [_raised(len, Lengths(n)) for n in (-1, 1 << 70, 3)],
+        lambda: (_raised(format, Lengths(3), ""), _raised(lambda: f"{Lengths(3)}")),
+        lambda: [(kind(items) is items) for kind, items in ((tuple, (1, 2)), (frozenset, frozenset({1})), (list, [1]))],
+        lambda: [_raised(operator.setitem, items, 0, 1) for items in ((1, 2), {1}, frozenset({1}))],
+    ],
+)
+def test_builtins_check_what_they_get_as_in_eager_mode(program):
+    assert dovetail.jit(program)() == program()
+
+
+def test_a_container_in_itself_is_written_out():
+    def program():
+        items, table = [1], {}
+        items.append(items)
+        table[0] = [table, items]
+        return repr(items), str(table), f"{items}"
+
+    assert dovetail.jit(program)() == program()

@@ -383,7 +383,10 @@ class Protocols(World):
         elif not conversion and spec is not None:
             method = self.method(value, "__format__")
             if method is not None:
-                return self.call_function(method, [value, spec], {})
+                text = self.call_function(method, [value, spec], {})
+                if not isinstance(text, str) and not self.is_text(text):
+                    raise TypeError(f"__format__ must return a str, not {type(text).__name__}")
+                return text
             plain = not spec and lookup(type(value), "__format__") is object.__format__
             if plain and self.first_method(value, _CONVERSIONS[1]) is not None:
                 return self.format(value, 1, None)
@@ -410,4 +413,6 @@ def _length(value: Any) -> int:
     length = operator.index(value)
     if length < 0:
         raise ValueError("__len__() should return >= 0")
+    if length > sys.maxsize:
+        raise OverflowError("cannot fit 'int' into an index-sized integer")
     return length

@@ -91,6 +91,8 @@ def _iter(tracker: Any, value: Any, *sentinel: Any) -> Any:
 
 
 def _sum(tracker: Any, items: Any, start: Any = 0) -> Any:
+    if isinstance(start, (str, bytes, bytearray)):
+        return sum((), start)  # raises
     for item in tracker.spread(items):
         start = tracker.binary(operator.add, start, item)
     return start
@@ -109,6 +111,8 @@ def _globals(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any]
 def _through_iterators(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
     """Call C code that only iterates its arguments with iterators that reach every item as it is drawn."""
     calls = builtin is map or builtin is filter
+    if builtin in (tuple, frozenset) and len(args) == 1 and type(args[0]) is builtin and not kwargs:
+        return args[0]
     if builtin is filter and len(args) == 2 and (args[0] is None or args[0] is bool):
         args = [lambda item: tracker.truth(item), args[1]]
     if builtin is enumerate and len(args) == 2:

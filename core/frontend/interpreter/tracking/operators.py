@@ -220,16 +220,16 @@ class Operators:
             return tree if all([items[key] is tree[key] for key in tree]) else items
         return self.recorder.concrete(tree) if self.recorder.is_text(tree) else tree
 
-    def words(self, values: Any) -> None:
-        """Check values, with what is in them, that are about to be written out."""
+    def words(self, values: Any, above: tuple[int, ...] = ()) -> None:
+        """Check values, with what is in them, that are about to be written out; `above` are containers around them, which may be in themselves."""
         for value in values:
             if self.recorder.is_tensor(value):
                 self.recorder.words(value)
-            elif type(value) in CONTAINERS and len(value):
+            elif type(value) in CONTAINERS and len(value) and id(value) not in above:
                 parts = self.plain(value)
-                self.words([*parts, *parts.values()] if isinstance(parts, dict) else parts)
+                self.words([*parts, *parts.values()] if isinstance(parts, dict) else parts, (*above, id(value)))
             elif type(value) in T_STRINGS:
-                self.words(arguments_of(value))
+                self.words(arguments_of(value), above)
             elif self.recorder.is_buffer(value):
                 self.recorder.printed(self)
 
