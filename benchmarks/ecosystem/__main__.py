@@ -112,7 +112,7 @@ def write(output: Path, outcomes: list[Outcome], commit: str) -> None:
     Each row has the date, the commit and the processor of its run, since a part can be renewed; `at_first` is the first verdict that a case ever had.
     """
     now, kept = about(), json.loads(output.read_text()) if output.exists() else {"about": {}, "outcomes": []}
-    same = kept["about"] | {"date": now["date"]} == now
+    same = all(now.get(name) == version for name, version in kept["about"].items() if name != "date")
     rows = {(each["library"], each["name"], each["mode"]): each for each in (kept["outcomes"] if same else ())}
     of_run = {"date": now["date"], "commit": commit, "processor": cpu_model()}
     for outcome in outcomes:

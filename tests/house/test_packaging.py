@@ -132,7 +132,7 @@ def test_every_import_is_of_something_declared(root, project, files):
         "optax",
         "nvfuser_direct",
     }  # used where they are there: peers in the benchmarks; what several distributions bring, by torch version
-    brings = importlib.metadata.packages_distributions()
+    brings = {"neuralop": ["neuraloperator"], **importlib.metadata.packages_distributions()}  # the first is in the ecosystem's environment alone
 
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
         brought = {canonicalize_name(module), *map(canonicalize_name, brings.get(module, ()))}
