@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict, deque
 from types import MappingProxyType
 from typing import Any
 
+from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import is_in_python, lookup
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash
 
@@ -20,9 +21,13 @@ def reads_in_python(kind: type) -> bool:
 
 
 def base_of(container: Any) -> type:
-    """Return the class in C that a container's class is derived from."""
+    """Return the class in C that a container's class is derived from.  Raises Unsupported for what only passes for one, as a weak proxy."""
     kind = type(container)
-    return kind if kind in CONTAINERS else next(base for base in kind.__mro__ if base in CONTAINERS)
+    if kind in CONTAINERS:
+        return kind
+    if (base := next((base for base in kind.__mro__ if base in CONTAINERS), None)) is None:
+        raise Unsupported(f"a {kind.__module__}.{kind.__qualname__} that stands for a container is not traced; use the container itself")
+    return base
 
 
 def keys_of(container: Any) -> list[Any]:
