@@ -298,3 +298,37 @@ class Joined:
 )
 def test_a_container_from_outside_is_changed_in_place_as_in_eager_mode(source, kind):
     compare(program(source), BOXES[kind])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "box.sort(key=lambda item: look(item) or -item)",
+        "box.sort(key=lambda item: box.append(item) or item)",
+        "box.sort(key=fail)",
+        "box = box.index(2, -2), box.index(1, 0, -1), box.index(Last(box))",
+    ],
+)
+@pytest.mark.parametrize("created", [False, True], ids=["outside", "created"])
+def test_methods_of_lists_show_what_they_do_with_them(source, created):
+    prepared = f"""
+    def fail(item):
+        raise KeyError(item)
+    try:
+        {source}
+    except (KeyError, ValueError) as error:
+        look(type(error))"""
+    compare(program(prepared, created=created), lambda: [3, 1, 2])
+
+
+class Last:
+    """What empties a list that it is looked up in."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __eq__(self, other):
+        self.items.clear()
+        return False
+
+    __hash__ = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any
 
@@ -74,6 +74,8 @@ class ContainerMethods:
 
     def _changed(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method that changes a container from outside."""
+        if name == "sort" and isinstance(owner, list):
+            return _sort(self, owner, name, *args, **kwargs)  # the items in their order are written: C code would call the key again
         if (calls := self.calls_by_item(owner, name, args, kwargs)) is not None:
             for each in calls:
                 self._changed(owner, *each)
@@ -188,12 +190,12 @@ def _setdefault(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
 def _index(tracker: Any, owner: Any, name: str, item: Any, *bounds: Any) -> int:
     if tracker.is_simple(item) and tracker.is_simple(owner):
         return base_of(owner).index(owner, item, *map(tracker.indexed, bounds))
-    items = list(base_of(owner).__iter__(owner))
     part = slice(*[tracker.indexed(bound) for bound in (bounds[0] if bounds else 0, bounds[1] if len(bounds) > 1 else None)])
-    index = tracker.position(items[part], item)
+    places = range(base_of(owner).__len__(owner))[part]
+    index = tracker.position(islice(base_of(owner).__iter__(owner), places.start, places.stop), item)
     if index is None:
         raise ValueError(f"{type(owner).__name__}.index(x): x not in {type(owner).__name__}")
-    return index + range(len(items))[part].start
+    return index + places.start
 
 
 def _count(tracker: Any, owner: Any, name: str, item: Any) -> int:
@@ -208,7 +210,16 @@ def _remove(tracker: Any, owner: Any, name: str, item: Any) -> None:
 
 
 def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any = False) -> None:
-    list.__setitem__(owner, slice(None), tracker.sort(list(list.__iter__(owner)), key=key, reverse=reverse))
+    change = tracker.base_method if tracker.outside_container(owner) is None else tracker.effects.method
+    ordered = items = list(tracker.raw_iter(owner))
+    change(owner, "clear", [], {})  # as the program sees it meanwhile
+    try:
+        ordered = tracker.sort(items, key=key, reverse=reverse)
+    finally:
+        changed = tracker.raw_len(owner) > 0
+        change(owner, "__setitem__", [slice(None), ordered], {})
+    if changed:
+        raise ValueError("list modified during sort")
 
 
 def _at_index(tracker: Any, owner: Any, name: str, *args: Any) -> Any:
