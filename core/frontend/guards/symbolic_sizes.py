@@ -128,7 +128,7 @@ class SymbolicSizes:
         self.relations = Relations(user_line, user_operation)
         self.seen: dict[str, Any] = {}
         self.places: dict[Place, Atom] = {}
-        self.sources: dict[str, Source] = {}  # the ints and tensors that may have symbols, by their places
+        self.sources: dict[str, int] = {}  # places -> ids of their sources, which hold functions and are not held for that
         self.rates: set[str] = set()  # where the learning rates are that are inputs
         self.of_tensor: dict[Any, list[tuple[int, Atom]]] = {}  # a traced tensor -> its symbolic dimensions
 
@@ -176,7 +176,7 @@ class SymbolicSizes:
         dynamic = declared or (self.dynamic is None and place in self.history.moving)
         if not dynamic or not SMALLEST <= value <= _LARGEST or place in self.history.pinned:
             return None
-        if self.sources.setdefault(place[0], source) is not source:  # another object's of that name: two enum members are both `colour`
+        if self.sources.setdefault(place[0], id(source)) != id(source):  # another object's of that name: two enum members are both `colour`
             return None
         return self.symbol(place, value, 0, _LARGEST)
 
@@ -194,7 +194,7 @@ class SymbolicSizes:
     def _dynamic_dims(self, tensor: torch.Tensor, source: Source) -> list[tuple[int, tuple[int, int | None]]]:
         """Return the dimensions of an input that are symbols, with their bounds."""
         text, shape = repr(source), tuple(tensor.shape)
-        if self.sources.setdefault(text, source) is not source:
+        if self.sources.setdefault(text, id(source)) != id(source):
             return []
         before, self.seen[text] = self.history.seen.get(text), shape
         if type(before) is tuple and len(before) == len(shape):
