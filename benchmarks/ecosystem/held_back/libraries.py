@@ -26,7 +26,7 @@ from e3nn import o3
 from parts import together
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
-from vit_pytorch import cait, cct, deepvit, levit, mae, max_vit, na_vit, rvt, simmim, simple_vit, twins_svt, vit, xcit
+from vit_pytorch import cait, cct, deepvit, levit, max_vit, na_vit, rvt, simple_vit, twins_svt, vit, xcit
 
 collection = Collection("monai")
 SIZES = (2, 3, 2, 4)
@@ -115,9 +115,7 @@ TRANSFORMERS = {
     "XCiT": lambda: xcit.XCiT(cls_depth=1, **SIZED),
     "RvT": lambda: rvt.RvT(**SIZED),
     "MaxViT": lambda: max_vit.MaxViT(num_classes=4, dim=16, depth=(1, 1), dim_head=8, window_size=4, dim_conv_stem=16),
-    "MAE": lambda: mae.MAE(encoder=vit.ViT(**SIZED), masking_ratio=0.75, decoder_dim=16, decoder_depth=1),
-    "SimMIM": lambda: simmim.SimMIM(encoder=vit.ViT(**SIZED), masking_ratio=0.5),
-    "CCT": lambda: cct.CCT((32, 32), 32, 1, 3, 2, 1, num_layers=2, num_heads=2, mlp_ratio=2.0, num_classes=4),
+    "CCT": lambda: cct.CCT(img_size=32, embedding_dim=32, n_conv_layers=1, num_layers=2, num_heads=2, mlp_ratio=2.0, num_classes=4),
     "LeViT": lambda: levit.LeViT(image_size=32, num_classes=4, stages=2, dim=(32, 48), depth=1, heads=(2, 2), mlp_mult=2),
     "TwinsSVT": lambda: twins_svt.TwinsSVT(
         num_classes=4, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=16, s4_emb_dim=16, s3_depth=1, s1_local_patch_size=8, s2_local_patch_size=4,
