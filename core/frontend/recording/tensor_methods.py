@@ -47,6 +47,11 @@ def _is_own(cls: type, name: str, raw: Any) -> bool:
     return _OWN[cls].get(name, NULL) is raw
 
 
+def _is_derived(cls: type) -> bool:
+    """Return whether a class of tensors is not torch's."""
+    return issubclass(cls, torch.Tensor) and cls.__module__.partition(".")[0] != "torch"
+
+
 def replaced(tracker: Tracker, cls: type, name: str) -> Any:
     """Return the attribute that replaces torch's own in a class of tensors, NULL where none does; either is guarded.
 
@@ -64,7 +69,7 @@ def replaced(tracker: Tracker, cls: type, name: str) -> Any:
             continue
         raw = namespace[name]
         tracker.guard("is", tracker.sources.item(source, name), raw)
-        if base not in _OWN or _is_own(base, name, raw):
+        if _is_own(base, name, raw) if base in _OWN else not _is_derived(base):
             return NULL
         tracker.known.setdefault(address_of(raw), (raw, tracker.sources.const(raw)))
         return raw
@@ -87,7 +92,11 @@ def replaced_operator(tracker: Tracker, op: Any, operands: Sequence[tuple[Any, t
     An operand has the class of a tensor, or None.
     """
     name = _PROTOCOLS.get(op) if isinstance(op, str) else dunder(op)
-    values = [value for value, _ in operands]
+    values, kinds = [value for value, _ in operands], [kind for _, kind in operands]
+    if len(kinds) == 2 and None not in kinds and kinds[0] is not kinds[1] and issubclass(kinds[1], kinds[0]) and not isinstance(op, str):
+        raw = replaced(tracker, kinds[1], REFLECTED_COMPARISONS.get(name) or f"__r{name[2:]}")  # which goes first
+        if raw is not NULL and (result := tracker.call(raw, values[::-1], {}, None)) is not NotImplemented:
+            return result
     if (cls := operands[0][1]) is not None:
         if (raw := replaced(tracker, cls, name)) is NULL:
             return NULL

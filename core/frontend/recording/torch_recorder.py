@@ -118,7 +118,7 @@ class TorchRecorder(CallHooks):
         return is_tensor_class(type(value))
 
     def has_identity(self, value: Any) -> bool:
-        return isinstance(value, TensorProxy) or type(value) in (torch.Tensor, torch.nn.Parameter) or is_wrapper(value)
+        return isinstance(value, TensorProxy) or type(value) is torch.Tensor or isinstance(value, torch.nn.Parameter) or is_wrapper(value)
 
     def stored_key(self, tracker: Tracker, key: Any) -> Any:
         """Return the tensor from outside that `key` stands for; the program depends on which one it is."""

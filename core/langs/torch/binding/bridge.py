@@ -73,9 +73,15 @@ def placed(dtype: DType, device: Device) -> dict[str, Any]:
     return {"dtype": TO_TORCH[dtype], "device": torch_device(device)}
 
 
+def _is_parameter_class(cls: type) -> bool:
+    parameter = torch.nn.Parameter
+    plain = issubclass(cls, parameter) and cls.__torch_function__ is parameter.__torch_function__
+    return plain and cls.__torch_dispatch__ is parameter.__torch_dispatch__
+
+
 def traceable(x: torch.Tensor) -> torch.Tensor:
-    """Return x.  Raises Unsupported for tensor subclasses."""
-    if type(x) not in _KNOWN_TYPES:
+    """Return x.  Raises Unsupported for tensor subclasses, but for those of parameters on which torch computes as on any parameter."""
+    if type(x) not in _KNOWN_TYPES and not _is_parameter_class(type(x)):
         raise Unsupported(f"a {type(x).__name__} is not traced, only torch.Tensor itself; pass the plain tensors it consists of")
     return x
 
