@@ -31,10 +31,10 @@ do ever fewer later ones, and the fourth generates code for calls that do not; a
 sixth on, of nine calls, or of sixteen where they take less than 0.05 s, since programs that depend on values settle later. Eager mode's calls
 take turns with them, and count by the quickest one as well. Where that was not timed in all cases, the table says in how many."""
 SLOW = 5.0  # seconds of a first call that is listed
-HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work: other
-variants of timm, heads, labels and options of transformers, ordinary training scripts. Their batches change in size and content from
-call to call. *At first* counts what was right before anything was mended for them. What `benchmarks/ecosystem/held_back` lists
-beyond these cases was not run yet."""
+HELD_BACK = """Models, options and training scripts that were written down before anybody tried them, to see how likely the next one is to work:
+other variants of timm, heads, labels and options of transformers, ordinary training scripts, networks, losses and solvers of
+libraries that are not in the table above. Their batches change in size and content from call to call. *At first* counts what was
+right before anything was mended for them. What `benchmarks/ecosystem/held_back` lists beyond these cases was not run yet."""
 MARK = ", held back"
 
 
