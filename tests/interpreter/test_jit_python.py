@@ -10,6 +10,7 @@ import functools
 import itertools
 import operator
 import re
+import types
 from collections import namedtuple
 
 import pytest
@@ -382,3 +383,12 @@ def test_a_container_in_itself_is_written_out():
         return repr(items), str(table), f"{items}"
 
     assert dovetail.jit(program)() == program()
+
+
+@pytest.mark.parametrize("change", ["setattr(box, 'b', x)", "del box.a", "vars(box)['c'] = x", "vars(box).update((k, len(vars(box))) for k in 'pq')"])
+def test_the_attributes_of_an_object_are_counted_with_what_the_program_sets(change):
+    names = {}
+    exec(f"def program(box, x):\n    {change}\n    return len(vars(box)), bool(vars(box)), list(box.__dict__)", names)
+    eager, ours = types.SimpleNamespace(a=1), types.SimpleNamespace(a=1)
+    assert dovetail.jit(names["program"])(ours, X) == names["program"](eager, X)
+    assert list(vars(ours)) == list(vars(eager))
