@@ -17,9 +17,9 @@ class Scaled(torch.nn.Parameter):
     power = 2
 
     def __new__(cls, data, requires_grad=True, scale=1.0):
-        made = torch.Tensor._make_subclass(cls, data, requires_grad)
-        made.scale = scale
-        return made
+        parameter = torch.Tensor._make_subclass(cls, data, requires_grad)
+        parameter.scale = scale
+        return parameter
 
     def __deepcopy__(self, memo):
         return type(self)(self.data.clone(), self.requires_grad, self.scale)
@@ -62,9 +62,9 @@ def test_a_module_with_one_is_trained_as_in_eager_mode():
     for seed in range(4):
         torch.manual_seed(seed)
         x = torch.randn(2, 3)
-        (expected, *facts), (result, *found) = eager(x), compiled(x)
+        (expected, *facts), (result, *compiled_facts) = eager(x), compiled(x)
         torch.testing.assert_close(result, expected)
-        assert found == facts
+        assert compiled_facts == facts
         for model, out in ((eager, expected), (ours, result)):
             out.square().sum().backward()
             for p in model.parameters():

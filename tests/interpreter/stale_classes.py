@@ -66,9 +66,9 @@ class Bound(functools.partial):
     __slots__ = "func"
     def __init__(self, func): self.func = None
 def times(n, t): return t * n
-made = Bound(functools.partial(times, 3.))
-def f(t): return made(t)
--- made = Bound(functools.partial(times, 5.))
+bound = Bound(functools.partial(times, 3.))
+def f(t): return bound(t)
+-- bound = Bound(functools.partial(times, 5.))
 == a class derived from that of weak references
 class Ref(weakref.ref): pass
 class O: v = 2.

@@ -104,9 +104,7 @@ BY_TYPE: dict[type, Callable] = {
 def called_by_rule(function: Any) -> Callable | None:
     """Return the rule that calls an object in C, or one of a class derived from that of partial functions or weak references."""
     kind = type(function)
-    if (rule := BY_TYPE.get(kind)) is not None:
+    if (rule := BY_TYPE.get(kind)) is not None or not issubclass(kind, (partial, weakref.ref)):
         return rule
-    for base in (partial, weakref.ref):
-        if issubclass(kind, base) and lookup(kind, "__call__") is lookup(base, "__call__"):
-            return BY_TYPE[base]
-    return None
+    base = partial if issubclass(kind, partial) else weakref.ref
+    return BY_TYPE[base] if lookup(kind, "__call__") is lookup(base, "__call__") else None

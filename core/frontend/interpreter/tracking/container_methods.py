@@ -21,6 +21,7 @@ _ITERATES = frozenset(
     | {"issubset", "issuperset", "isdisjoint"}
 )
 _ONE_BY_ONE = frozenset({"__iadd__", "extend", "extendleft", "update", "difference_update"})  # each item of an iterator before the next is computed
+_ADDING = _ONE_BY_ONE | {"__ior__", "__init__"}
 _JOINS = frozenset({f"__{side}{name}__" for name in ("add", "or", "and", "sub", "xor") for side in ("", "r", "i")} - _ITERATES)
 _LOOKING_UP = frozenset({"get", "__contains__"})
 _AT_ENDS = frozenset({"popitem", "move_to_end"})  # with a flag that says at which end
@@ -72,13 +73,13 @@ class ContainerMethods:
             return self.method(value, "__iter__") is not None
         return is_iterable(value) and not isinstance(value, (str, bytes, range, MappingProxyType))
 
-    def _changed(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def changed(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method that changes a container from outside."""
         if name == "sort" and isinstance(owner, list):
             return _sort(self, owner, name, *args, **kwargs)  # the items in their order are written: C code would call the key again
         if (calls := self.calls_by_item(owner, name, args, kwargs)) is not None:
             for each in calls:
-                self._changed(owner, *each)
+                self.changed(owner, *each)
             return owner if name in ("__iadd__", "__ior__") else None
         if name in ("__init__", "extend", "update", "extendleft") or name.endswith("_update"):
             args = [self.items_added(owner, x) for x in args]
@@ -86,7 +87,7 @@ class ContainerMethods:
 
     def calls_by_item(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple] | None:
         """Yield name and arguments of the calls that do, one after the other, what one does that adds what an iterator gives; None for others."""
-        if not any(map(self.computes_items, args)):
+        if name not in _ADDING or not any(map(self.computes_items, args)):
             return None
         if name in _ONE_BY_ONE or (name == "__ior__" and isinstance(owner, dict)):
             parts = ((name, part, {}) for part in self.parts_added(owner, args))
@@ -140,7 +141,7 @@ class ContainerMethods:
                 raise Unsupported(
                     f"the program calls {name}() of the dict that holds the attributes of an outside object; set or delete them one by one"
                 )
-            return self._changed(owner, name, args, kwargs)
+            return self.changed(owner, name, args, kwargs)
         owner = self.effects.shadow(owner)
         if self.outside_container(owner) is None:
             return self.base_method(owner, name, args, kwargs)

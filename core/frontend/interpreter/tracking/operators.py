@@ -169,11 +169,9 @@ class Operators:
         name = dunder(op)
         if not isinstance(x, BASES) or self.method(x, name) is not None or not hasattr(type(x), name):
             return super().inplace(op, x, y)
-        change = self.base_method if self.source(x) is None else self.effects.method
-        by_item = op is operator.iadd or (op is operator.ior and isinstance(x, dict))
-        for part in self.parts_added(x, [y]) if by_item else ([y],):
-            if change(x, name, [self.shallow(part[0])], {}) is NotImplemented:
-                return self.operator(op, x, y, f"__{name[3:]}", f"__r{name[3:]}")
+        change = self.base_method if self.source(x) is None else self.changed
+        if change(x, name, [self.shallow(y)], {}) is NotImplemented:
+            return self.operator(op, x, y, f"__{name[3:]}", f"__r{name[3:]}")
         return x
 
     def is_(self, x: Any, y: Any) -> bool:
