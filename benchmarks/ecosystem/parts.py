@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from cases import Case, Collection
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+SIZES = (2, 3, 2, 4)  # of the batches of what is held back
 
 
 def weights(*modules: nn.Module) -> list[dict[str, torch.Tensor]]:
@@ -26,3 +30,9 @@ def network(inputs: int = 8, outputs: int = 3) -> nn.Sequential:
 def together(create: Callable[[], Callable], makers: tuple[Callable[[int], Any], ...]) -> tuple[Callable, Callable, None]:
     """Return what is compiled, and what makes its arguments for a batch."""
     return create(), lambda batch: (tuple(maker(batch) for maker in makers), {}), None
+
+
+def hold_back(collection: Collection, library: str, name: str, create: Callable[[], Callable], *makers: Callable[[int], Any], **options: Any) -> None:
+    """Add what `create` returns to the cases that are held back, with arguments for batches of several sizes."""
+    build = partial(together, create, makers)
+    collection.cases.append(Case(library, f"{name}, held back", build, batches=SIZES, **options))

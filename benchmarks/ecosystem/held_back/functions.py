@@ -12,14 +12,14 @@ import torch
 import torchmetrics
 import torchmetrics.functional as metrics
 from cases import Case, Collection
-from parts import together
+from parts import hold_back
 from torch import nn
 from torchvision import ops, utils
 from torchvision.models import feature_extraction, get_model
 from torchvision.transforms.v2 import functional as images
 
 collection = Collection("torchvision")
-SIZES = (2, 3, 2, 4)
+network = partial(hold_back, collection)
 
 
 def cases() -> list[Case]:
@@ -45,14 +45,7 @@ def boxes(count: int) -> torch.Tensor:
 
 def add(library: str, name: str, fn: Callable, *makers: Callable[[int], Any]) -> None:
     """Add a call of `fn`, with arguments for batches of several sizes."""
-    build = partial(together, lambda: fn, makers)
-    collection.cases.append(Case(library, f"{name}, held back", build, modes=("call",), batches=SIZES))
-
-
-def network(library: str, name: str, create: Callable[[], nn.Module], *makers: Callable[[int], Any], **options: Any) -> None:
-    """Add a module in both modes."""
-    build = partial(together, create, makers)
-    collection.cases.append(Case(library, f"{name}, held back", build, batches=SIZES, **options))
+    network(library, name, lambda: fn, *makers, modes=("call",))
 
 
 add("torchvision", "functional.affine", lambda x: images.affine(x, 20.0, [2, -1], 1.2, [5.0, 3.0]), photo)

@@ -23,23 +23,17 @@ import ultralytics.nn.tasks
 import vector_quantize_pytorch as quantize
 from cases import Case, Collection
 from e3nn import o3
-from parts import together
+from parts import hold_back
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from vit_pytorch import cait, cct, deepvit, levit, max_vit, na_vit, rvt, simple_vit, twins_svt, vit, xcit
 
 collection = Collection("monai")
-SIZES = (2, 3, 2, 4)
+network = partial(hold_back, collection)
 
 
 def cases() -> list[Case]:
     return collection.cases
-
-
-def network(library: str, name: str, create: Callable[[], nn.Module], *makers: Callable[[int], Any], **options: Any) -> None:
-    """Add a module in both modes."""
-    build = partial(together, create, makers)
-    collection.cases.append(Case(library, f"{name}, held back", build, batches=SIZES, **options))
 
 
 def images(size: int = 32, channels: int = 3) -> Callable[[int], torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,11 +13,11 @@ import transformers
 import x_transformers as x
 from cases import Case, Collection
 from einops.layers import torch as einops_layers
-from parts import together
+from parts import hold_back
 from torch import nn
 
 collection = Collection("diffusers")
-SIZES = (2, 3, 2, 4)
+network = partial(hold_back, collection)
 
 
 def cases() -> list[Case]:
@@ -27,12 +26,6 @@ def cases() -> list[Case]:
 
 def photo(batch: int) -> torch.Tensor:
     return torch.rand(batch, 3, 16, 16)
-
-
-def network(library: str, name: str, create: Callable[[], nn.Module], *makers: Callable[[int], Any], **options: Any) -> None:
-    """Add a module in both modes."""
-    build = partial(together, create, makers)
-    collection.cases.append(Case(library, f"{name}, held back", build, batches=SIZES, **options))
 
 
 network(
