@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -246,3 +247,58 @@ def test_results_of_one_cache_have_sizes_of_their_own():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             torch.testing.assert_close(compiled(torch.ones(size)), program(torch.ones(size)))
+
+
+@dataclass(frozen=True)
+class Table:
+    rows: int
+
+
+ARGUMENTS = {
+    "a size": lambda x: x.shape[0],
+    "a sum of sizes": lambda x: 2 * x.shape[0] + 1,
+    "a size as a float": lambda x: x.shape[0] / 2,
+    "a shape": lambda x: x.shape,
+    "a tuple": lambda x: (x.ndim, 3),
+    "a tuple of sizes": lambda x: (x.shape[0], 3),
+    "a frozenset": lambda x: frozenset((1, 2)),
+    "a frozen dataclass": lambda x: Table(3),
+    "a dtype": lambda x: x.dtype,
+}
+USES = {
+    "writes into it": (lambda _: torch.zeros(()), lambda held, x: x + held.add_(1)),
+    "writes into a view of it": (lambda _: torch.zeros(2, 2), lambda held, x: x + held[0].add_(1).sum() + held.sum()),
+    "grows it": (lambda _: [], lambda held, x: (held.append(1), x + len(held))[1]),
+    "sets an item of it": (lambda _: {"n": [0]}, lambda held, x: (held["n"].append(len(held["n"])), x * sum(held["n"]))[1]),
+    "gets random numbers": (lambda _: torch.rand(()), lambda held, x: x * held),
+    "writes after it needs a value": (lambda _: torch.zeros(()), lambda held, x: x + held.add_(1) if x.sum() > 0 else x),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_a_result_stays_what_the_program_makes_of_it(argument, use):
+    compute, change = USES[use]
+
+    def results(jit):
+        torch.manual_seed(0)
+        held = functools.cache(lambda key: compute(key))
+        compiled = jit(lambda x: change(held(ARGUMENTS[argument](x)), x))
+        return [compiled(torch.ones(size)) for size in (2, 3, 4, 2, 3, 3, 4)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(results(dovetail.jit), results(lambda function: function))
+
+
+def test_a_function_that_only_computes_has_one_program_for_all_sizes():
+    @functools.cache
+    def mask(n):
+        rows = torch.zeros(n, n)
+        rows[0] = 1
+        return rows.tril_()
+
+    compiled = dovetail.jit(lambda x: x @ mask(x.shape[0]))
+    for size in range(2, 8):
+        torch.testing.assert_close(compiled(torch.ones(size)), torch.ones(size) @ mask(size))
+    assert compiled.cache_info().programs == 2

@@ -37,7 +37,8 @@ from dovetail.frontend.wrappers.jagged import untraced_size
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, user_line
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, user_line
+from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def _is_learning_rate(source: Source) -> bool:
     group = source.parent
     inside = source.kind == "item" and type(source.key) is str and source.key == "lr" and group.kind == "item" and group.parent is not None
     return inside and group.parent.kind in ("field", "attr") and group.parent.key == "param_groups"
+
+
+def _has_effect(line: BoundSymbol) -> bool:
+    return line.mutates or draws(line) or Tag.HOST in line.symbol.tags
 
 
 def _as_tensor(value: float) -> torch.Tensor:
@@ -108,11 +113,27 @@ class TorchRecorder(CallHooks):
         self.settings.finish(tracker, self.environment.read)
 
     def has_effects(self) -> bool:
-        return (
-            self.settings.are_changed()
-            or self.autograd.used
-            or any([line.mutates or draws(line) or Tag.HOST in line.symbol.tags for line in self.trace.lines])
-        )
+        return self.settings.are_changed() or self.autograd.used or any([_has_effect(line) for line in self.trace.lines])
+
+    def recorded(self) -> int:
+        return len(self.trace.lines)
+
+    def only_computes(self, start: int) -> bool:
+        lines = self.trace.lines[start:]
+        own = {p for line in prims_of(lines) for p in line.writes}
+        return not any([_has_effect(line) and not line.mutates for line in lines]) and own.issuperset(self._written(start))
+
+    def writes_into(self, value: Any, start: int) -> bool:
+        bases = view_bases(prims_of(self.trace.lines))
+        return not self._written(start).isdisjoint([root_of(x, bases) for x in leaves(value) if isinstance(x, TensorProxy)])
+
+    def _written(self, start: int) -> set[Proxy]:
+        """Return the tensors that own the memory into which the lines from `start` on write."""
+        bases = view_bases(prims_of(self.trace.lines))
+        return {root_of(line.args[0], bases) for line in prims_of(self.trace.lines[start:]) if line.mutates}
+
+    def state_of_generator(self) -> bytes:
+        return torch.default_generator.get_state().numpy().tobytes()
 
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))

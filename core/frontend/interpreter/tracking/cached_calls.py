@@ -20,14 +20,15 @@ def cached_call(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, 
     the function behind the cache is traced, once per trace.
 
     Raises EagerCall where the function would read what the program has written outside, or write there itself: writes wait until the call ends.
+    So it does where the function draws random numbers, once: the computation draws at every call.
     """
     key = _key(tracker, function, args, kwargs)
     if key is None:
-        return tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+        return _computed(tracker, function, args, kwargs, frame)
     if key in tracker.cached:
         return tracker.cached[key][0]
     if not _from_outside(tracker, function, *args, *kwargs.values()):
-        result = tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+        result = _computed(tracker, function, args, kwargs, frame)
     else:
         look = function
         if tracker.effects.log:
@@ -35,9 +36,65 @@ def cached_call(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, 
                 look = partial(_held, function)
             else:
                 _check_apart(tracker, function, args, kwargs, frame)
+        state = tracker.recorder.state_of_generator()
         result = looked_up(tracker, partial(look, *args, **kwargs))
+        if tracker.recorder.state_of_generator() != state:
+            raise EagerCall(f"{_name(function)}() is behind a cache, and has drawn random numbers: the next call gets its result from there")
     tracker.cached[key] = result, function, args, kwargs
     return result
+
+
+def _computed(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Trace the function behind a cache.
+
+    In eager mode a later call with equal arguments gets the result of this one: so the function may only compute, and `check_held_results` looks
+    whether the program leaves its result as it is.
+    """
+    before, start = _effects(tracker), tracker.recorder.recorded()
+    result = tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
+    if tracker.source(function) is None or any([_is_new(tracker, x) for x in (*args, *kwargs.values())]):
+        return result  # no later call finds it
+    if _effects(tracker) != before or not tracker.recorder.only_computes(start):
+        raise EagerCall(f"{_name(function)}() is behind a cache, and does more than compute its result")
+    tracker.held_results.append((function, result, _contents(result), tracker.recorder.recorded()))
+    return result
+
+
+def check_held_results(tracker: Any) -> None:
+    """Raise EagerCall where the program has written into what a cache outside would hold."""
+    for function, result, contents, start in tracker.held_results:
+        if tracker.recorder.writes_into(result, start) or not _same_contents(_contents(result), contents):
+            raise EagerCall(f"the program writes into a result of {_name(function)}(), which is behind a cache")
+
+
+def _effects(tracker: Any) -> tuple[int, int]:
+    """Count the writes to what is outside, and the calls that are repeated at every call."""
+    return len(tracker.effects.log), len(tracker.calls)
+
+
+def _is_new(tracker: Any, value: Any) -> bool:
+    """Return whether a value is hashed by its identity, and each call has another one."""
+    by_identity = tracker.recorder.has_identity(value) or lookup(tracker.recorder.class_of(value), "__hash__") is object.__hash__
+    return by_identity and tracker.source(value) is None and type(value) not in tracker.atoms
+
+
+def _contents(value: Any) -> list[Any]:
+    """Return what is in the containers of a result."""
+    if isinstance(value, dict):
+        parts = [*value, *value.values()]
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts = list(value)
+    else:
+        return []
+    return [*parts, *[part for each in parts for part in _contents(each)]]
+
+
+def _same_contents(a: list[Any], b: list[Any]) -> bool:
+    return len(a) == len(b) and all([x is y for x, y in zip(a, b, strict=True)])
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", "a function")
 
 
 def _is_held(function: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
@@ -62,28 +119,37 @@ def _held(function: Any, *args: Any) -> Any:
 def _check_apart(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
     """Trace the function behind a cache to see that it has nothing to do with the writes that wait."""
     effects = tracker.effects
-    before = effects.reads, len(effects.log), tracker.recorder.has_effects()
+    before = effects.reads, _effects(tracker), tracker.recorder.has_effects()
     tracker.call(tracker.load_attr(function, "__wrapped__"), args, kwargs, frame)
-    if (effects.reads, len(effects.log), tracker.recorder.has_effects()) != before:
-        raise EagerCall(f"{getattr(function, '__name__', 'a function')}() is behind a cache, and depends on what the program writes before it")
+    if (effects.reads, _effects(tracker), tracker.recorder.has_effects()) != before:
+        raise EagerCall(f"{_name(function)}() is behind a cache, and depends on what the program writes before it")
 
 
 def _key(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple | None:
     """Return what tells calls of this trace apart; None where a hash of the program's own decides."""
-    parts = []
-    for value in (*args, *kwargs.values()):
-        if type(value) in tracker.atoms:
-            parts.append((type(value), value))
-        elif lookup(type(value), "__hash__") is object.__hash__:
-            parts.append((type(value), id(value)))
-        else:
-            return None
-    return id(function), len(args), tuple(kwargs), *parts
+    parts = [_part(tracker, value) for value in (*args, *kwargs.values())]
+    return None if None in parts else (id(function), len(args), tuple(kwargs), *parts)
+
+
+def _part(tracker: Any, value: Any) -> tuple | None:
+    """Return what tells an argument apart; None where a hash of the program's own does."""
+    if type(value) in tracker.atoms:
+        return type(value), value
+    if _is_plain(tracker, value):
+        return type(value), *[_part(tracker, each) for each in value]
+    if lookup(type(value), "__hash__") is object.__hash__ or tracker.source(value) is not None:
+        return type(value), id(value)
+    return None
+
+
+def _is_plain(tracker: Any, value: Any) -> bool:
+    """Return whether a value is plain, or a tuple or a frozenset of such values."""
+    return type(value) in tracker.atoms or (type(value) in (tuple, frozenset) and all([_is_plain(tracker, each) for each in value]))
 
 
 def _from_outside(tracker: Any, *values: Any) -> bool:
     """Return whether all values are plain or outside objects; the identity of these is then guarded."""
-    objects = [value for value in values if type(value) not in tracker.atoms]
+    objects = [value for value in values if not _is_plain(tracker, value)]
     if any([tracker.source(value) is None or tracker.recorder.is_tensor(value) for value in objects]):
         return False
     for value in objects:

@@ -31,6 +31,22 @@ class Recorder:
         """Return whether the recorded computation writes to its inputs, or draws random numbers."""
         return False
 
+    def recorded(self) -> int:
+        """Return how many lines are recorded."""
+        return 0
+
+    def only_computes(self, start: int) -> bool:
+        """Return whether the lines from `start` on draw no random numbers, and write into no tensor but their own results."""
+        return True
+
+    def writes_into(self, value: Any, start: int) -> bool:
+        """Return whether the lines from `start` on write into the memory of a tensor in `value`."""
+        return False
+
+    def state_of_generator(self) -> Any:
+        """Return the state of the framework's default random generator, to compare it."""
+        return None
+
     def is_tensor(self, value: Any) -> bool:
         """Return whether `value` is a tensor, real or traced."""
         return False

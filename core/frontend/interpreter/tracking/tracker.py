@@ -78,6 +78,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self.annotations: dict[int, dict] = {}  # id of a fresh function: its annotations, once they are evaluated
         self.natives: dict[type, dict[str, Any]] = {}  # class: what it has under names that the program looked up, NULL for nothing
         self.cached: dict[tuple, tuple] = {}  # calls of functions behind functools.lru_cache: the result, and what was called
+        self.held_results: list[tuple[Any, Any, list, int]] = []  # what caches outside would hold: function, result, its parts, lines up to there
         self.into_arrays = False  # whether arguments are prepared for a function of NumPy's
         self.hashed_tensors: dict[Source, Any] = {}  # tensors from outside that were keys
         self.reading: set[int] = set()  # ids of objects whose parts are being guarded
