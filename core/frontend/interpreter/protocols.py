@@ -65,6 +65,11 @@ def dunder(op: Callable) -> str:
     return f"__{op.__name__.rstrip('_')}__"
 
 
+def plain_kind(owner: Any) -> type:
+    """Return the class in C that keeps the attributes of an object."""
+    return type if isinstance(owner, type) else threading.local if isinstance(owner, threading.local) else object
+
+
 class Protocols(World):
     """CPython's semantics, with every Python function that takes part in them interpreted."""
 
@@ -94,7 +99,7 @@ class Protocols(World):
         in_python = is_in_python(getter)
         if isinstance(owner, _OWN_LOOKUP) or not (in_python or type(getter) is types.WrapperDescriptorType):
             return self.native_attr(owner, name)
-        hook = lookup(type(owner), "__getattr__")
+        hook = self.raw_of(type(owner), "__getattr__")
         try:
             if in_python:
                 return self.call_function(self.method(owner, "__getattribute__"), [owner, name], {})
@@ -103,6 +108,10 @@ class Protocols(World):
             if not is_in_python(hook):
                 raise
         return self.call_function(self.method(owner, "__getattr__"), [owner, name], {})
+
+    def raw_of(self, cls: type, name: str) -> Any:
+        """Return what a class has under a name, itself or from a base; NULL for nothing."""
+        return lookup(cls, name)
 
     def native_attr(self, owner: Any, name: str) -> Any:
         """Return an attribute of a class, a module, a `super` or another object with a lookup in C."""
@@ -118,7 +127,7 @@ class Protocols(World):
     def generic_attr(self, owner: Any, name: str) -> Any:
         """Return object.__getattribute__(owner, name)."""
         cls = type(owner)
-        raw = lookup(cls, name)
+        raw = self.raw_of(cls, name)
         if raw is not NULL and is_data(raw):
             return self.bound(self.from_class(cls, name), owner, cls, name)
         value = self.from_instance(owner, name)
@@ -154,6 +163,8 @@ class Protocols(World):
     def class_bound(self, raw: Any, cls: type) -> Any:
         """Return what `raw`, from the dictionary of a class, is as an attribute of `cls`; NULL where C code alone says it."""
         get = lookup(type(raw), "__get__")
+        if get is NULL:
+            return raw
         if get is _CLASS:
             return self.of_class_method(raw, cls)
         if get is _STATIC:
@@ -194,7 +205,7 @@ class Protocols(World):
     def set_native(self, owner: Any, name: str, value: Any) -> None:
         """Set owner.name = value, where no Python function takes part."""
         if is_in_python(lookup(type(owner), "__setattr__")):
-            object.__setattr__(owner, name, value)
+            plain_kind(owner).__setattr__(owner, name, value)
         else:
             setattr(owner, name, value)
 
@@ -218,7 +229,7 @@ class Protocols(World):
     def delete_native(self, owner: Any, name: str) -> None:
         """Delete owner.name, where no Python function takes part."""
         if is_in_python(lookup(type(owner), "__delattr__")):
-            object.__delattr__(owner, name)
+            plain_kind(owner).__delattr__(owner, name)
         else:
             delattr(owner, name)
 

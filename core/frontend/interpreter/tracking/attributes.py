@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import IMMUTABLE, NULL, address_of, is_in_python, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import is_data
@@ -19,6 +20,7 @@ from dovetail.frontend.interpreter.tracking.output import check_redirected
 from dovetail.frontend.interpreter.world import Special
 
 _WRAPPERS = (property, staticmethod, classmethod)
+_LOOKED_UP = frozenset({"__class__", "__dict__", "__bases__", "__code__"})  # by which C code looks up everything else
 
 
 class Attributes:
@@ -35,18 +37,29 @@ class Attributes:
             self.guard_class(type(owner), "__getattribute__")
         return super().load_attr(owner, name)
 
+    def raw_of(self, cls: type, name: str) -> Any:
+        return self._raw_and_owner(cls, name)[0]
+
+    def _raw_and_owner(self, cls: type, name: str) -> tuple[Any, type | None]:
+        """Return what a class has under a name as the program has left it, and the base where it lies; None for one that the program has written."""
+        if not self.effects.of_classes:
+            return lookup(cls, name), cls
+        for base in cls.__mro__:
+            now = self.effects.now(base, name)
+            if now is not NULL and now is not DELETED:
+                return now, None
+            if now is NULL and name in vars(base):
+                return vars(base)[name], base
+        return NULL, cls
+
     def from_class(self, cls: type, name: str) -> Any:
-        raw = lookup(cls, name)
-        if raw is NULL or cls.__flags__ & IMMUTABLE:
+        raw, owner = self._raw_and_owner(cls, name)
+        if raw is NULL or owner is None or cls.__flags__ & IMMUTABLE:
             return raw
         if self.is_fresh(cls):
             return self._from_base(cls, name, raw)
-        if self.effects.written:
-            for base in cls.__mro__:
-                now = self.effects.now(base, name)
-                if now is not NULL:
-                    return now
-        raw = self.reach(raw, self.sources.static(cls, name))
+        hidden = owner is not cls and lookup(cls, name) is not raw  # what hides it is deleted
+        raw = self.reach(raw, self.sources.static(owner if hidden else cls, name))
         self._know_wrapped(raw)
         return raw
 
@@ -63,7 +76,7 @@ class Attributes:
         kind = type(value)
         if kind in self.atoms:
             return None
-        raw, is_tensor = lookup(kind, name), self.recorder.is_tensor(value)
+        raw, is_tensor = self.raw_of(kind, name), self.recorder.is_tensor(value)
         if self.source(value) is not None and not is_tensor:
             self.outside(value)
         if type(raw) is FunctionType:
@@ -186,6 +199,8 @@ class Attributes:
             return self._module_attr(owner, name)
         if isinstance(owner, type):
             return self._class_attr(owner, name)
+        if type(owner) is MethodType and lookup(MethodType, name) is NULL:
+            return self.load_attr(owner.__func__, name)
         if type(owner) is super and owner.__self__ is not None:
             self._guard_super(owner, name)
         if name == ANNOTATIONS and (evaluated := annotations_of(self, owner)) is not NULL:
@@ -197,6 +212,8 @@ class Attributes:
         return super().matches(error, kinds)
 
     def missing_attr(self, owner: Any, cls: type, name: str) -> Any:
+        if self.effects.of_classes and lookup(cls, name) is not NULL:  # the program has deleted it
+            raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=owner)
         if name == "__dict__" and isinstance(owner, threading.local) and (source := self.source(owner)) is not None:
             return self.view(threading.local.__getattribute__(owner, name), owner, self.sources.attr(source, name))
         if not self.recorder.is_tensor(owner):
@@ -285,6 +302,8 @@ class Attributes:
             return now
         raw = self.from_class(cls, name)
         if raw is NULL:
+            if any([self.effects.now(base, name) is DELETED for base in cls.__mro__]):
+                raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
             self.guard_class(cls, name)
             self.guard_class(type(cls), name)
             self.guard_class(type(cls), "__getattr__")
@@ -329,6 +348,10 @@ class Attributes:
             self.effects.set(vars(owner), name, value, "item")
         elif is_foreign_memory(type(owner)):
             raise Unsupported(f"the program sets .{name} of a {type(owner).__name__}, whose memory others may share; pass a tensor of that memory")
+        elif type(owner) in weakref.ProxyTypes:
+            raise EagerCall(f"the program sets .{name} through a weak proxy")
+        elif self.is_outside(owner) and name in _LOOKED_UP:
+            raise EagerCall(f"the program sets .{name} of a {type(owner).__name__} from outside")
         elif self.is_outside(owner) and _can_be_set(owner, name):
             self._guard_field(owner, name)
             self.effects.set(owner, name, value)

@@ -25,7 +25,7 @@ from types import (
 )
 from typing import Any
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import NULL, address_of, is_in_python, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.frame import Frame
@@ -41,7 +41,18 @@ from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.output import call_of_stream, copied, is_stream_call
-from dovetail.frontend.interpreter.tracking.rules import CHANGING, CHANGING_CLASSES, DEEP, FUNCTIONS, KEEPS, Fresh, Refused, is_of_numpy, rule_of
+from dovetail.frontend.interpreter.tracking.rules import (
+    CHANGING,
+    CHANGING_CLASSES,
+    DEEP,
+    FUNCTIONS,
+    KEEPS,
+    Fresh,
+    Refused,
+    is_of_numpy,
+    name_of,
+    rule_of,
+)
 from dovetail.frontend.interpreter.tracking.twins import translated
 from dovetail.frontend.interpreter.world import Special
 
@@ -164,6 +175,9 @@ class Calls:
             rule = CHANGING
         if isinstance(rule, (Fresh, Refused)):
             return outside_call(self, rule, function, args, kwargs)
+        written = args[0] if type(function) in _UNBOUND and args else owner
+        if getattr(function, "__name__", None) in _WRITING and self.source(written) is not None:
+            raise EagerCall(f"{name_of(function)}() writes into an object from outside")
         check_constructor(self, function, args)
         if rule is None:
             self.recorder.unknown(self, function, args, kwargs)
@@ -359,6 +373,7 @@ _DESCRIPTORS = (FunctionType, property, classmethod, staticmethod, MemberDescrip
 _METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
 _BY_IDENTITY = (LATER, TABLE, MODELS, FUNCTIONS)
+_WRITING = frozenset({"add_note", "__setstate__"})  # methods in C that write into their object, beside those of containers
 _GUARDED = frozenset({FunctionType, *BY_TYPE})  # callables that are guarded by what they hold
 _ITERATED = (list, tuple, set, frozenset, deque)
 _ITERATING = frozenset({reduce, math.prod, math.fsum})

@@ -35,6 +35,7 @@ class Effects:
         self.tracker = tracker
         self.log: list[Write] = []
         self.reads = 0  # how often the program has read what it had written
+        self.of_classes = False  # whether the program has written an attribute of a class
         self.written: dict[tuple[int, str], Any] = {}  # (address of an owner, name): what it is now, DELETED for nothing
         self.shadows: dict[int, Any] = {}  # address of a container: a copy that stands in for it from its first read on
         self.blind: dict[int, list[tuple[str, list]]] = {}  # address of a container: methods called on it before it is read
@@ -47,6 +48,7 @@ class Effects:
 
     def set(self, owner: Any, name: str, value: Any, what: str = "attribute") -> None:
         """Set or delete an attribute of an outside object, a variable of a module, or the content of a cell."""
+        self.of_classes = self.of_classes or isinstance(owner, type)
         self.written[address_of(owner), name] = value
         self.log.append(Write(owner, what, name, value))
 

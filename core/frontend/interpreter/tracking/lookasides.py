@@ -8,6 +8,7 @@ import importlib.util
 import operator
 import re
 import sys
+import threading
 import warnings
 import weakref
 from _abc import _abc_register
@@ -18,7 +19,7 @@ from itertools import accumulate, chain, compress, dropwhile, filterfalse, group
 from json.encoder import c_make_encoder
 from json.scanner import c_make_scanner
 from logging import Logger
-from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from dovetail.frontend.class_lookup import NULL, lookup
@@ -67,6 +68,22 @@ def _type(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], f
         tracker.outside(args[0])
         return tracker.recorder.class_of(args[0])
     return tracker.register_class(make(tracker, type, [tracker.plain(x) for x in args], kwargs, frame))
+
+
+def _through_property(tracker: Any, descriptor: property, part: str, owner: Any, *value: Any) -> None:
+    """Call the setter or the deleter of a property."""
+    function = tracker.load_attr(descriptor, part)
+    if function is None:
+        (descriptor.__set__ if value else descriptor.__delete__)(owner, *value)  # raises
+    tracker.call(function, [owner, *value], {}, None)
+
+
+def _slot_set(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+    """Set or delete the slot of an object through its descriptor."""
+    descriptor, owner, *value = args if len(args) > 1 else (None, None)
+    if kwargs or not isinstance(descriptor, MemberDescriptorType) or lookup(type(owner), descriptor.__name__) is not descriptor:
+        return tracker.call_native(builtin, args, kwargs, frame)
+    return tracker.set_native(owner, descriptor.__name__, *value) if value else tracker.delete_native(owner, descriptor.__name__)
 
 
 def _hasattr(tracker: Any, owner: Any, name: str) -> bool:
@@ -382,6 +399,8 @@ KEEP = (
 LATER = frozenset({getattr(Logger, name) for name in ("debug", "info", "warning", "error", "exception", "critical", "log")})
 PASSING = frozenset({print, len, warnings.warn, str, format, type, isinstance, setattr, object.__setattr__, operator.add})  # text stays what it is
 
+_PLAIN_KINDS = (object, type, threading.local)
+
 _UNARY = ("neg", "pos", "invert")
 _BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor")
 _INPLACE = tuple([f"i{name.rstrip('_')}" for name in _BINARY])
@@ -395,11 +414,19 @@ TABLE: dict[Any, Callable] = {
     hasattr: _named(_hasattr),
     setattr: _named(lambda tracker, owner, name, value: tracker.store_attr(owner, name, value)),
     delattr: _named(lambda tracker, owner, name: tracker.delete_attr(owner, name)),
-    object.__setattr__: _named(lambda tracker, owner, name, value: tracker.generic_store(owner, name, value)),
-    object.__delattr__: _named(lambda tracker, owner, name: tracker.generic_delete(owner, name)),
+    **dict.fromkeys(
+        [kind.__setattr__ for kind in _PLAIN_KINDS], _named(lambda tracker, owner, name, value: tracker.generic_store(owner, name, value))
+    ),
+    **dict.fromkeys([kind.__delattr__ for kind in _PLAIN_KINDS], _named(lambda tracker, owner, name: tracker.generic_delete(owner, name))),
+    property.__set__: _answer(lambda tracker, descriptor, owner, value: _through_property(tracker, descriptor, "fset", owner, value)),
+    property.__delete__: _answer(lambda tracker, descriptor, owner: _through_property(tracker, descriptor, "fdel", owner)),
+    MemberDescriptorType.__set__: _slot_set,
+    MemberDescriptorType.__delete__: _slot_set,
     type.__getattribute__: _named(lambda tracker, cls, name: tracker.generic_class_attr(cls, name)),
     ModuleType.__getattribute__: _named(lambda tracker, module, name: tracker.generic_module_attr(module, name)),
-    object.__getattribute__: _named(lambda tracker, owner, name: tracker.generic_attr(owner, name)),
+    **dict.fromkeys(
+        (object.__getattribute__, threading.local.__getattribute__), _named(lambda tracker, owner, name: tracker.generic_attr(owner, name))
+    ),
     len: _answer(lambda tracker, value: tracker.len(value)),
     bool: _answer(lambda tracker, value=False: value if value is True or value is False else tracker.truth(value)),
     iter: _answer(_iter),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
+from dovetail.frontend.interpreter.protocols import plain_kind
 from dovetail.frontend.interpreter.tracking.container_bases import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, is_of_python, iterator_again, maker
@@ -266,8 +267,12 @@ def _write(templates: Templates, write: Write) -> Callable[[Values], None]:
         return (lambda values: owner(values).pop(name, NULL)) if gone else (lambda values: owner(values).__setitem__(name, value(values)))
     if write.what == "field":
         return lambda values: owner(values).__dict__.pop(name, NULL) if gone else owner(values).__dict__.__setitem__(name, value(values))
-    if gone:
-        return lambda values: delattr(owner(values), name)
-    python = type(lookup(type(write.owner), "__setattr__")) is FunctionType  # it has been interpreted already
-    set_ = object.__setattr__ if python and not isinstance(write.owner, type) else setattr
-    return lambda values: set_(owner(values), name, value(values))
+    set_, delete = _setters(write.owner)
+    return (lambda values: delete(owner(values), name)) if gone else (lambda values: set_(owner(values), name, value(values)))
+
+
+def _setters(owner: Any) -> tuple[Callable, Callable]:
+    """Return what sets and deletes attributes of an object; what its class does in Python then has been interpreted already."""
+    plain = plain_kind(owner)
+    in_python = [type(lookup(type(owner), name)) is FunctionType for name in ("__setattr__", "__delattr__")]
+    return plain.__setattr__ if in_python[0] else setattr, plain.__delattr__ if in_python[1] else delattr

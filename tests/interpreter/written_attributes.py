@@ -1,0 +1,278 @@
+"""Programs that write attributes of objects, classes and modules outside, by all ways there are, and read them again in the same call.
+
+`f` is compiled, and `seen()` returns what it has left outside.
+"""
+
+TEXT = r"""
+== type.__setattr__
+class A: n=1
+def f(x): type.__setattr__(A,"n",A.n+1); return x*A.n
+def seen(): return A.n
+== type.__delattr__
+class A: n=1
+class B(A): n=5
+def f(x):
+    if "n" in vars(B): type.__delattr__(B,"n")
+    return x*B.n
+def seen(): return sorted(k for k in vars(B) if not k.startswith("__"))
+== metaclass setattr
+log=[]
+class M(type):
+    def __setattr__(cls,k,v):
+        log.append((k,v)); super().__setattr__(k,v*2)
+    def __delattr__(cls,k):
+        log.append(k); super().__delattr__(k)
+class A(metaclass=M): n=1
+def f(x): A.n=A.n+1; A.k=3; del A.k; return x*A.n
+def seen(): return A.n, log
+== metaclass setattr of a fresh class
+log=[]
+class M(type):
+    def __setattr__(cls,k,v): log.append(k); super().__setattr__(k,v*2)
+def f(x):
+    class A(metaclass=M): n=1
+    A.n=4; return x*A.n
+def seen(): return log
+== delattr in Python
+log=[]
+class A:
+    def __delattr__(s,k): log.append(k); object.__delattr__(s,k)
+    def __setattr__(s,k,v): log.append((k,v)); object.__setattr__(s,k,v)
+a=A()
+def f(x): a.n=3; a.m=4; del a.n; return x*a.m
+def seen(): return vars(a), log
+== slot __set__
+class A: __slots__=("n",)
+a=A(); a.n=1
+def f(x): A.n.__set__(a,a.n+1); return x*a.n
+def seen(): return a.n
+== slot __delete__
+class A: __slots__=("n","m")
+a=A(); a.m=1
+def f(x): a.n=2; A.n.__delete__(a); return x*hasattr(a,"n")+a.m
+def seen(): return hasattr(a,"n")
+== property __set__
+class A:
+    def g(s): return s.k
+    def h(s,v): s.k=v*2
+    n=property(g,h)
+a=A(); a.k=1
+def f(x): A.n.__set__(a,a.n+1); A.n.fset(a,A.n.fget(a)); return x*a.n
+def seen(): return a.k
+== threading.local
+class L(threading.local):
+    def __setattr__(s,k,v): super().__setattr__(k,v+1)
+    def __getattribute__(s,k): return super().__getattribute__(k)
+l=L(); l.n=1
+def f(x): l.n=l.n*2; threading.local.__setattr__(l,"m",l.n); return x*l.n
+def seen(): return l.n, l.m
+== partial attributes
+p=functools.partial(max,1); p.n=1
+def f(x): p.n+=1; object.__setattr__(p,"m",p.n); return x*p.n
+def seen(): return vars(p)
+== partial setstate
+p=functools.partial(max,1)
+def f(x): p.__setstate__((min,(2,),{},None)); return x*p(5)
+def seen(): return p.func.__name__, p.args
+== exception notes
+e=ValueError("a")
+def f(x): e.add_note("n"); e.args=(1,2); e.k=3; return x*len(e.__notes__)
+def seen(): return e.args, e.__notes__, vars(e)
+== exception setstate
+e=ValueError("a")
+def f(x): e.__setstate__({"k":2}); return x*e.k
+def seen(): return vars(e)
+== function attributes
+def h(a,b=2): return a
+def f(x): h.n=getattr(h,"n",0)+1; h.__defaults__=(h.n,); h.__dict__["q"]=1; object.__setattr__(h,"z",5); return x*h.n
+def seen(): return vars(h), h.__defaults__
+== function name
+def h(): pass
+def f(x): h.__name__="k"; h.__doc__="d"; return x*len(h.__name__)
+def seen(): return h.__name__, h.__doc__
+== class name and doc
+class A: "d"
+def f(x): A.__name__="Bcd"; A.__doc__="e"; return x*len(A.__name__)
+def seen(): return A.__name__, A.__doc__, A.__qualname__
+== class of an object
+class A: n=1
+class B: n=2
+a=A()
+def f(x): a.__class__=B if type(a) is A else A; return x*a.n
+def seen(): return type(a).__name__
+== dict of an object
+class A: pass
+a=A(); a.n=1
+def f(x): a.__dict__={"n":a.n+1,"m":2}; return x*a.n
+def seen(): return vars(a)
+== dict update of an object
+class A: pass
+a=A(); a.n=1
+def f(x): a.__dict__.update(n=a.n+1); vars(a)["z"]=3; vars(a).pop("n2",None); a.__dict__|={"w":1}; return x*a.n
+def seen(): return vars(a)
+== cell contents
+def make():
+    n=1
+    return lambda: n
+g=make(); c=g.__closure__[0]
+def f(x): c.cell_contents=c.cell_contents+1; return x*g()
+def seen(): return g()
+== bases
+class P: n=1
+class Q: n=2
+class A(P): pass
+def f(x): A.__bases__=(Q,) if A.__bases__==(P,) else (P,); return x*A.n
+def seen(): return A.__bases__[0].__name__
+== module variable
+m=types.ModuleType("m"); m.n=1
+def f(x): m.n+=1; object.__setattr__(m,"k",m.n); m.__dict__["z"]=1; vars(m).update(y=2); return x*m.n
+def seen(): return m.n,m.k,m.z,m.y
+== simple namespace
+s=types.SimpleNamespace(n=1)
+def f(x): s.n+=1; s.__dict__["k"]=s.n; object.__setattr__(s,"z",1); return x*s.n
+def seen(): return vars(s)
+== method attribute
+class A:
+    def g(s): return 1
+a=A(); mm=a.g
+def f(x): a.g.__func__.n=2; A.g.k=3; return x*a.g.n
+def seen(): return vars(A.g)
+== weak proxy
+class A: n=1
+a=A(); a.n=1; p=weakref.proxy(a)
+def f(x): p.n+=1; return x*p.n
+def seen(): return a.n
+== list by base methods
+class Li(list): pass
+l=Li([3,1,2])
+def f(x): list.append(l,4); list.sort(l); list.__setitem__(l,0,9); list.__iadd__(l,[1]); list.__delitem__(l,1); return x*len(l)
+def seen(): return list(l)
+== dict by base methods
+class D(dict): pass
+d=D(a=1)
+def f(x): dict.__setitem__(d,"b",d["a"]); dict.update(d,a=d["a"]+1); dict.__ior__(d,{"c":1}); dict.pop(d,"c"); return x*len(d)
+def seen(): return dict(d)
+== set by base methods
+s={1}
+def f(x): set.add(s,len(s)+1); set.__ior__(s,{100}); set.discard(s,100); set.update(s,[50]); return x*len(s)
+def seen(): return sorted(s)
+== ordered dict
+o=collections.OrderedDict(a=1,b=2)
+def f(x): o.move_to_end(next(iter(o))); collections.OrderedDict.__setitem__(o,"c",len(o)); return x*len(o)
+def seen(): return list(o.items())
+== defaultdict factory
+d=collections.defaultdict(int)
+def f(x): d.default_factory=list; d["k"].append(1); return x*len(d["k"])
+def seen(): return dict(d)
+== copy and replace
+class A:
+    def __init__(s): s.l=[1]
+a=A()
+def f(x): b=copy.copy(a); b.l.append(2); b.m=1; c=copy.deepcopy(a); c.l.append(3); return x*len(a.l)
+def seen(): return vars(a)
+== init again
+class A:
+    def __init__(s,n=0): s.n=n
+a=A(1); l=[1,2]; d={"a":1}; st={1}
+def f(x): a.__init__(a.n+1); list.__init__(l,[7]); d.__init__(b=2); set.__init__(st,[4]); return x*a.n+len(l)
+def seen(): return a.n,l,d,st
+== setitem of memory
+b=bytearray(3)
+def f(x): y=bytearray(b); y[0]=4; y.extend(b"ab"); return x*len(y)
+def seen(): return bytes(b)
+== code of a function
+def h(): return 1
+def h2(): return 2
+def f(x): h.__code__=h2.__code__; return x*h()
+def seen(): return h()
+== staticmethod attribute
+class A:
+    @staticmethod
+    def g(): return 1
+def f(x): A.g=staticmethod(lambda: 5); return x*A.g()
+def seen(): return A.g()
+== enum member attribute
+class E(enum.Enum): P=1
+def f(x): E.P.note=getattr(E.P,"note",0)+1; return x*E.P.note
+def seen(): return E.P.note
+== dataclass replace frozen
+@dataclasses.dataclass(frozen=True)
+class C: n:int=1
+c=C()
+def f(x):
+    try: c.n=2
+    except dataclasses.FrozenInstanceError: pass
+    object.__setattr__(c,"n",c.n+1); return x*c.n
+def seen(): return c.n
+== tensor attribute
+t=torch.ones(2)
+def f(x): t.note=getattr(t,"note",0)+1; torch.Tensor.__setattr__(t,"k",t.note); return x*t.note
+def seen(): return t.note,t.k
+== module by base
+class Mo(torch.nn.Module):
+    def __setattr__(s,k,v): super().__setattr__(k,v); s.__dict__["log"]=s.__dict__.get("log",0)+1
+m=Mo()
+def f(x): m.n=3; torch.nn.Module.__setattr__(m,"k",2); object.__setattr__(m,"z",1); return x*m.n
+def seen(): return m.n,m.k,m.z,m.log
+== a new class attribute, read by an object
+class A: pass
+class B(A): pass
+a=A(); b=B()
+def f(x): A.m=getattr(A,"m",1)+1; return x*a.m+b.m+B.m+B().m
+def seen(): return A.m
+== a method set on a class
+class A:
+    def g(s): return 1
+a=A()
+def f(x): A.g=lambda s: 5; A.h=lambda s: 6; return x*a.g()+a.h()
+def seen(): return a.g(), a.h()
+== a property set on a class
+class A: k=2
+a=A()
+def f(x): A.p=property(lambda s: s.k*3); return x*a.p
+def seen(): return a.p
+== a base is written, a subclass has its own
+class B: n=1
+class A(B): n=7
+def f(x): B.n=B.n+5; return x*A.n+A().n
+def seen(): return B.n, A.n
+== a class attribute deleted, the base shows
+class B: n=1
+class A(B): n=7
+a=A()
+def f(x):
+    if "n" in vars(A): del A.n
+    y=x*A.n+a.n
+    A.n=9
+    return y+A.n+a.n
+def seen(): return B.n, A.n
+== a class attribute deleted, then missing
+class A: n=7
+a=A()
+def f(x):
+    if hasattr(A,"n"): del A.n
+    return x*(3 if hasattr(a,"n") else 4)+getattr(A,"n",2)
+def seen(): return hasattr(A,"n")
+== special method set on a class
+class A:
+    def __call__(s,x): return x
+    def __len__(s): return 1
+    def __add__(s,o): return 3
+a=A()
+def f(x): A.__call__=lambda s,x: x*9; A.__len__=lambda s: 4; A.__getitem__=lambda s,i: i+1; A.__add__=lambda s,o: 5; return a(x)+len(a)+a[3]+(a+1)
+def seen(): return len(a), a[1], a+2
+== init set on a class
+class A:
+    def __init__(s): s.n=1
+def f(x): A.__init__=lambda s: setattr(s,"n",4); return x*A().n
+def seen(): return A().n
+== __getattr__ set on a class
+class A: pass
+a=A()
+def f(x): A.__getattr__=lambda s,k: 8; return x*a.q
+def seen(): return a.z
+== contextvar and token
+v=contextvars.ContextVar("v",default=1)
+def f(x): t=v.set(v.get()+1); y=x*v.get(); v.set(v.get()*2); return y
+def seen(): return v.get()
+"""
