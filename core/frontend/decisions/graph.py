@@ -246,7 +246,7 @@ class Graph:
         self.compiler.retire = retired.append  # what is compiled is not at its place yet
         try:
             for _ in range(_RESTARTS):
-                walk = Walk(args, kwargs, Inputs(), (), self.generators.everything() if goes_on else {}, retired)
+                walk = Walk(args, kwargs, Inputs(), (), self.generators.everything() | self.generators.state() if goes_on else {}, retired)
                 self.generators.first.clear()
                 try:
                     walk.following = self.explore(self, self.origin, None, (), walk.inputs, args, kwargs, goes_on)
@@ -258,6 +258,7 @@ class Graph:
                     self.report_pins()
                     continue
                 if walk.reason is not None and not self.origin.edges:
+                    self.generators.restore(walk.before)
                     return str(walk.reason) or repr(walk.reason.raised)
                 self.begun = walk if walk.following or walk.reason else None
                 return None

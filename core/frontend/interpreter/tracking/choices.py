@@ -44,7 +44,7 @@ def _choice(tracker: Any, draw: Draw, seq: Any) -> Any:
 
 def _choices(tracker: Any, draw: Draw, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
     named = {name: tracker.plain(x) for name, x in (("weights", weights), ("cum_weights", cum_weights)) if x is not None}
-    places = draw("choices", range(tracker.len(population)), **named, k=k)
+    places = draw("choices", range(tracker.len(population)), **named, k=tracker.spelled(k))
     return [tracker.get_item(population, i) for i in places]
 
 
@@ -52,7 +52,7 @@ def _sample(tracker: Any, draw: Draw, population: Any, k: int, *, counts: Any = 
     if isinstance(population, (set, frozenset, dict)):
         raise TypeError("Population must be a sequence.  For dicts or sets, use sorted(d).")
     named = {} if counts is None else {"counts": tracker.plain(counts)}
-    places = draw("sample", range(tracker.len(population)), k, **named)
+    places = draw("sample", range(tracker.len(population)), tracker.spelled(k), **named)
     return [tracker.get_item(population, i) for i in places]
 
 
@@ -67,5 +67,5 @@ MODELS: dict[Any, Callable] = {
     random.Random.choices: _choices,
     random.Random.sample: _sample,
     random.Random.shuffle: _shuffle,
-    random.Random.randbytes: lambda tracker, draw, n: draw("randbytes", n),
+    random.Random.randbytes: lambda tracker, draw, n: draw("randbytes", tracker.spelled(n)),
 }
