@@ -41,3 +41,25 @@ def test_sizes_of_tensors_are_taken_to_fit():
     assert magnitude(n * n * n) > 1 << 63
     assert magnitude(b * b * b) > 1 << 63
     assert magnitude(n * (1 << 20) // 65537 * 65537) < 1 << 63
+
+
+def test_a_loop_that_halves_a_number_again_and_again():
+    def steps(x, n):
+        count = 0
+        while n > 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            count += 1
+            x = x + n
+        return x, count
+
+    compiled = dovetail.jit(steps)
+    for n in (6, 7, 1, 6, 12, 27, 97, 27, 703):
+        assert compiled(X, n)[1] == steps(X, n)[1]
+        torch.testing.assert_close(compiled(X, n), steps(X, n))
+
+
+def test_quotients_of_quotients_have_bounds():
+    n = Relations().symbol(1 << 40, high=1 << 41)
+    for _ in range(40):
+        n = n + (n + 1) // 3
+        assert n > 1 and (n + 1) // 2 < 1 << 62

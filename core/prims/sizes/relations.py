@@ -18,6 +18,7 @@ from dovetail.prims.sizes.polynomials import Monomial, Terms, add, common_factor
 from dovetail.prims.sizes.size import Atom, Real, Size, symbols_in
 
 _DEEPEST = 3  # most quotients that a proof replaces by their bounds
+_MOST_NESTED = 12  # quotients of quotients: the text of such a size may double with each; a size of more is needed as a plain int
 
 
 class Relations:
@@ -49,9 +50,10 @@ class Relations:
         self._sizes: dict[frozenset, Size] = {}
         self._quotients: dict[tuple, Size] = {}
         self._rounded: dict[str, Size] = {}
+        self._bounds: dict[tuple[Callable, int], int | None] = {}  # of atoms, while one question is answered
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"locate": _nowhere, "operation": _nowhere, "memo": {}, "closed": True}
+        return self.__dict__ | {"locate": _nowhere, "operation": _nowhere, "memo": {}, "closed": True, "_bounds": {}}
 
     # sizes
 
@@ -175,6 +177,7 @@ class Relations:
         return self.size(even) + self._atom(self.size(rest), b)
 
     def _by_size(self, a: Any, b: Size) -> Any:
+        self._bounds.clear()
         terms = a.terms if type(a) is Size else {(): a} if a else {}
         if not terms:
             return 0
@@ -195,8 +198,11 @@ class Relations:
     def _atom(self, a: Any, b: Any) -> Any:
         key = (_operand(a), _operand(b))
         if key not in self._quotients:
+            depth = 1 + max([atom.depth for part in (a, b) for atom in _atoms(part)], default=0)
+            if depth > _MOST_NESTED:
+                return (self.pin(a) if type(a) is Size else a) // (self.pin(b) if type(b) is Size else b)
             hint = (a.hint if type(a) is Size else a) // (b.hint if type(b) is Size else b)
-            atom = Atom(len(self.atoms), "", hint, (a, b))
+            atom = Atom(len(self.atoms), "", hint, (a, b), depth=depth)
             self.atoms.append(atom)
             self._quotients[key] = self.size({(atom.number,): 1})
         return self._quotients[key]
@@ -219,6 +225,7 @@ class Relations:
         return known[0]
 
     def _decided(self, terms: Terms, question: str) -> bool:
+        self._bounds.clear()
         if any(terms) and () not in terms and (shared := self._positive(common_factor(terms))) and any([monomial != shared for monomial in terms]):
             terms = {without(monomial, shared): c for monomial, c in terms.items()}
         elif any(terms) and len(terms) == 1 and (monomial := next(iter(terms))) == self._positive(monomial):
@@ -290,6 +297,18 @@ class Relations:
         return add(rest, a, c) if c < 0 else add(rest, add(add(a, b, -1), {(): 1}), c)
 
     def _low(self, number: int) -> int:
+        return self._bound(Relations._least, number)
+
+    def _high(self, number: int) -> int | None:
+        return self._bound(Relations._most, number)
+
+    def _bound(self, compute: Callable, number: int) -> Any:
+        """Return a bound of an atom, which is computed once for each question: quotients of quotients ask for those of their parts many times."""
+        if (compute, number) not in self._bounds:
+            self._bounds[compute, number] = compute(self, number)
+        return self._bounds[compute, number]
+
+    def _least(self, number: int) -> int:
         parts = self.atoms[number].parts
         if parts is None:
             form = self.forms[frozenset({((number,), 1)})]
@@ -298,7 +317,7 @@ class Relations:
         (low, _), (_, high) = self._range(parts[0]), self._range(parts[1])
         return max(0 if high is None else low // high, form.low or 0 if form is not None else 0, 0)
 
-    def _high(self, number: int) -> int | None:
+    def _most(self, number: int) -> int | None:
         form, parts = self.forms.get(frozenset({((number,), 1)})), self.atoms[number].parts
         bound = form.high if form is not None else None
         if parts is None:

@@ -31,6 +31,7 @@ class Atom:
         origin: where a symbol is read, such as "args[0].shape[1]".
         proxy: the number that a program reads for a symbol; the front end sets it.
         real: what a symbol is that programs compute of other sizes; None for those that they read.
+        depth: how many quotients are nested in a quotient; 0 for a symbol.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Atom:
     origin: str = ""
     proxy: Any = None
     real: Real | None = None
+    depth: int = 0
 
 
 @dataclass(frozen=True, eq=False)
