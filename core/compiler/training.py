@@ -11,7 +11,7 @@ from dovetail.compiler.pipeline import BACKWARD, COMPUTATION, GENERATE, Trained,
 from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autograd.bridge import Bridge
 from dovetail.frontend.autograd.pullback import Pullback
-from dovetail.trace import JointTrace, TensorProxy, Trace, drop_cotangents
+from dovetail.trace import JointTrace, TensorProxy, Trace, drop_cotangents, requires_grad
 from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.deliver import stages
 from dovetail.trace.passes.grad import registered
@@ -77,7 +77,8 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     saves = compilation.environment is not None and bool(split_off.saved)
     check = compilation.environment.check_backward() if compilation.environment is not None else None
     orders = [None if p.spec.strides is None else p.spec.order for p in split_off.cotangents]
-    bridge = Bridge(forward, pulled, constant, pullback, backward_without, orders, backwards, delivered, compilation.layouts, check, saves)
+    unreached = _unreached(trained.joint)
+    bridge = Bridge(forward, pulled, constant, pullback, backward_without, orders, backwards, delivered, compilation.layouts, check, saves, unreached)
     by_rules = [(line, ex) for line, ex in by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:
@@ -100,3 +101,13 @@ def _positions(joint: JointTrace) -> tuple[list[int], list[int]]:
     position = {p: i for i, p in enumerate(joint.outputs[0])}
     pulled = [position[p] for p in joint.pulled]
     return pulled, [i for p, i in position.items() if isinstance(p, TensorProxy) and i not in set(pulled)]
+
+
+def _unreached(joint: JointTrace) -> frozenset[int]:
+    """Return where among the inputs those are that require a gradient and that no result depends on, but by lines without a gradient."""
+    reached = set(joint.pulled)
+    for line in reversed(joint.lines):
+        if not reached.isdisjoint(line.writes):
+            reached.update([p for p in line.reads if requires_grad(p)])
+    pairs = enumerate(zip(joint.inputs, joint.outputs[1]))
+    return frozenset([i for i, (p, gradient) in pairs if gradient is None and requires_grad(p) and p not in reached])

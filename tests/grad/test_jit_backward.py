@@ -243,6 +243,28 @@ def test_gradients_accumulate_and_hooks_fire() -> None:
     torch.testing.assert_close(layer.weight.grad, 2 * x.sum(0).expand(2, 3))
 
 
+WITHOUT_GRADIENT = {
+    "size": lambda x, state: x * torch.ones_like(state),
+    "detached": lambda x, state: x * state.detach(),
+    "compared": lambda x, state: torch.where(state > 0, x, 2 * x),
+    "position": lambda x, state: x[state.argmax()] * x,
+    "under no_grad": lambda x, state: x + torch.no_grad()(torch.exp)(state),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
+def test_the_history_of_an_input_that_gets_no_gradient_is_left_alone(name: str) -> None:
+    compiled = dovetail.jit(WITHOUT_GRADIENT[name])
+    x, w, seen = leaf(4), leaf(4), []
+    state = w.exp()
+    state.sum().backward()  # frees its graph
+    state.register_hook(lambda g: seen.append(g))
+    w.register_hook(lambda g: seen.append(g))
+    for arguments in ((x, state), (x, w)):
+        compiled(*arguments).sum().backward()
+    assert seen == [] and x.grad is not None
+
+
 def test_leaves_of_any_layout_get_gradients_of_their_shape() -> None:
     base = leaf(4, 3)
     expanded = torch.randn(1, 3, dtype=torch.float64).expand(4, 3).requires_grad_()

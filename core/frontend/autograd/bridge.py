@@ -41,6 +41,7 @@ class Bridge:
         check: raises where a backward of the user's would read other data now than when it was compiled.
         saves: whether to raise EagerCall where the caller's hooks may change what a call saves.
         stages: for each stage of gradients but the last the inputs that they belong to; none where the backward returns all at its end.
+        unreached: the positions of inputs that require a gradient and that no result has a history of, as those read for their size alone.
     """
 
     forward: Callable[..., tuple]
@@ -54,6 +55,7 @@ class Bridge:
     layouts: Mapping[int, Layout] = field(default_factory=dict)
     check: Callable[[], None] | None = None
     saves: bool = False
+    unreached: frozenset[int] = frozenset()
     lock: Any = field(default_factory=Lock)
     takes_all: bool = field(init=False)  # whether the backward program takes what autograd passes, one cotangent for each result
     is_plain: bool = field(init=False)  # whether all cotangents are row-major
@@ -72,7 +74,12 @@ class Bridge:
             return self.apply(inputs)
 
     def apply(self, inputs: Sequence[Any]) -> tuple:
-        """Return the results with a history of one node, or of one for each stage: autograd accumulates what a stage returns before the next."""
+        """Return the results with a history of one node, or of one for each stage: autograd accumulates what a stage returns before the next.
+
+        Autograd would go on from the node through the history of an input that no result depends on: it may be freed by then, or have hooks.
+        """
+        if self.unreached:
+            inputs = [x.detach() if i in self.unreached else x for i, x in enumerate(inputs)]
         if not self.stages:
             return Call.apply(self, None, *inputs)
         running, handed = Running(), {i for stage in self.stages for i in stage}
@@ -84,7 +91,7 @@ class Bridge:
 
     def selecting(self, result: int | None) -> Callable[..., Any]:
         """Return a function that does what a call does, and returns one result or all; in fewer steps, since a prologue has checked torch's modes."""
-        if self.stages:
+        if self.stages or self.unreached:
             return self if result is None else lambda *inputs: self(*inputs)[result]
         apply, grad_enabled, saves = direct_apply(Call), torch.is_grad_enabled, self.saves
 
