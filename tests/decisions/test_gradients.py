@@ -190,6 +190,29 @@ def test_18_clipping_by_a_norm_that_has_to_be_finite():
         fn(torch.full((3,), float("inf")), w)
 
 
+LEAVES = {
+    "tensor": lambda: torch.tensor(0.5, requires_grad=True),
+    "requires_grad_": lambda: torch.zeros(3).requires_grad_(),
+    "parameter": lambda: nn.Parameter(torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("create", LEAVES.values(), ids=LEAVES)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_leaf_that_is_created_without_grad_mode(create, mode):
+    def program(x):
+        leaf = create()
+        return (x + leaf, leaf) if x.sum() > 0 else (x * leaf, leaf)
+
+    fn = compiled(program)
+    for value in (1.0, -1.0, 2.0):
+        with mode():
+            results, expected = (each(torch.full((3,), value)) for each in (fn, program))
+        torch.testing.assert_close(results, expected)
+        assert [each.requires_grad for each in results] == [each.requires_grad for each in expected]
+    assert graph_of(fn).decisions
+
+
 class Updating(nn.Module):
     """A buffer that gradients depend on, read and written in an order: r reads it, w writes it, and | needs a value."""
 

@@ -276,7 +276,7 @@ class Session(CountingRequester):
             self.graph.note_written({self.places[p] for p in self.functionalizer.writes if p in self.places})
         if self.graph.grad:
             follow_gradients(self.functionalizer.new.lines, self.constants())
-        elif any([requires_grad(p) for line in self.functionalizer.new.lines for p in line.writes]):
+        elif any([requires_grad(p) and p not in self.recorder.autograd.leaves for line in self.functionalizer.new.lines for p in line.writes]):
             raise GoEager("the function switches grad mode on itself")
 
     def state(self, request: Request, reads: list[Proxy]) -> State:
