@@ -107,7 +107,7 @@ def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     return x * factor
 
 
-@torchsymbol("torch.add", methods=("add",))
+@torchsymbol("torch.add", methods=("add",), factors=("alpha",))
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number | Tensor = 1):
     """input + alpha * other."""
     if type(alpha) is int and alpha == 1:
@@ -116,7 +116,7 @@ def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number | Tenso
     return in_wide(lambda a, b: core.add(a, _scaled(b, alpha, dtype)), input, other, inexact=False)
 
 
-@torchsymbol("torch.sub", "torch.subtract", methods=("sub", "subtract"))
+@torchsymbol("torch.sub", "torch.subtract", methods=("sub", "subtract"), factors=("alpha",))
 def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number | Tensor = 1):
     """input - alpha * other."""
     return _difference(input, other, alpha)
@@ -370,14 +370,14 @@ def lerp_vjp(g: Any, out: Any, input: Any, end: Any, weight: Any) -> tuple:
     return cotangent(rest, input), cotangent(part, end), cotangent(change, weight)
 
 
-@torchsymbol("torch.addcmul", methods=("addcmul",))
+@torchsymbol("torch.addcmul", methods=("addcmul",), factors=("value",))
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number | Tensor = 1):
     """input + value * tensor1 * tensor2."""
     require_dtype(core.promote(input, tensor1, tensor2) is not dtypes.bool_, "expected numbers, got booleans; convert one of them")
     return in_wide(lambda x, a, b: core.add(x, core.mul(_times(a, value), b)), input, tensor1, tensor2, inexact=False)
 
 
-@torchsymbol("torch.addcdiv", methods=("addcdiv",))
+@torchsymbol("torch.addcdiv", methods=("addcdiv",), factors=("value",))
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number | Tensor = 1):
     """input + value * tensor1 / tensor2."""
     dtype = core.promote(input, tensor1, tensor2)

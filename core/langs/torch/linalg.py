@@ -147,14 +147,14 @@ def with_zero_gradient(value: Tensor, x: Tensor) -> Tensor:
     return core.where(always, value, core.convert(x, value.spec.dtype))
 
 
-@torchsymbol("torch.addmm", methods=("addmm",))
+@torchsymbol("torch.addmm", methods=("addmm",), factors=("beta", "alpha"))
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1):
     """beta * input + alpha * (mat1 @ mat2)."""
     require_rank("addmm", 2, mat1=mat1, mat2=mat2)
     return scaled_sum(input, prims.matmul(mat1, mat2), beta, alpha, "addmm")
 
 
-@torchsymbol("torch.addmv", methods=("addmv",))
+@torchsymbol("torch.addmv", methods=("addmv",), factors=("beta", "alpha"))
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1):
     """beta * input + alpha * (mat @ vec)."""
     require_rank("addmv", 2, mat=mat)
@@ -162,14 +162,14 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: N
     return scaled_sum(input, prims.linear(vec, mat), beta, alpha, "addmv")
 
 
-@torchsymbol("torch.baddbmm", methods=("baddbmm",))
+@torchsymbol("torch.baddbmm", methods=("baddbmm",), factors=("beta", "alpha"))
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1):
     """beta * input + alpha * (batch1 @ batch2), for each two matrices of a batch."""
     require_rank("baddbmm", 3, batch1=batch1, batch2=batch2)
     return scaled_sum(input, prims.matmul(batch1, batch2), beta, alpha, "baddbmm")
 
 
-@torchsymbol("torch.addbmm", methods=("addbmm",))
+@torchsymbol("torch.addbmm", methods=("addbmm",), factors=("beta", "alpha"))
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1):
     """beta * input + alpha * the sum of batch1 @ batch2 over the batch."""
     require_rank("addbmm", 3, batch1=batch1, batch2=batch2)
@@ -181,7 +181,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
     return scaled_sum(input, products, beta, alpha, "addbmm")
 
 
-@torchsymbol("torch.addr", methods=("addr",))
+@torchsymbol("torch.addr", methods=("addr",), factors=("beta", "alpha"))
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1):
     """beta * input + alpha * vec1[i] * vec2[j]."""
     require_rank("addr", 1, vec1=vec1, vec2=vec2)

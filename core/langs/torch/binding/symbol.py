@@ -43,19 +43,30 @@ class TorchSymbol(Symbol):
     `callable` is torch's own function or method, None where this torch lacks it.
     """
 
-    __slots__ = ("_bind", "callable", "variadic")
+    __slots__ = ("_bind", "callable", "factors", "variadic")
 
     def __init__(
-        self, name: str, meta: Callable, *, id: str, path: str, callable: Callable | None, variadic: str | None = None, tags: Iterable[Tag] = ()
+        self,
+        name: str,
+        meta: Callable,
+        *,
+        id: str,
+        path: str,
+        callable: Callable | None,
+        variadic: str | None = None,
+        factors: tuple[str, ...] = (),
+        tags: Iterable[Tag] = (),
     ):
         super().__init__("torch", name, meta, id=id, path=path, language=LANGUAGE, tags=tags)
-        self.callable, self.variadic, self._bind = callable, variadic, None
+        self.callable, self.variadic, self.factors, self._bind = callable, variadic, factors, None
 
     @property
     def bind(self) -> Callable[..., tuple[tuple, dict]]:
         """Return the canonical arguments: defaults dropped, the rest positional up to the first gap."""
         if self._bind is None:
             self._bind = _binder(self.name, self.meta, self.variadic)
+            if self.factors:
+                self._bind = _with_factors(self._bind, self.meta, self.factors)
         return self._bind
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -68,6 +79,7 @@ def torchsymbol(
     methods: Iterable[str] = (),
     variadic: str | None = None,
     in_place: bool = True,
+    factors: tuple[str, ...] = (),
     tags: Iterable[Tag] = (),
     bind: Callable[..., tuple[tuple, dict]] | None = None,
 ) -> Callable:
@@ -76,6 +88,7 @@ def torchsymbol(
     Names are dotted ("torch.nn.functional.gelu"); names that this torch lacks are skipped.  Parameters have torch's names and
     defaults; those annotated Tensor, Number, int, ... are checked.  `variadic` is the parameter that also accepts its items
     as separate arguments (`x.view(2, 3)`).  A method `foo` also defines `foo_` where torch has it, unless `in_place` is False.
+    `factors` are the keywords that PyTorch's old signatures have as numbers among the tensors (`x.add_(alpha, other)`).
     `bind` computes the canonical (args, kwargs) where parameters and defaults do not suffice (torch.einsum, torch.sort).
     """
 
@@ -87,7 +100,7 @@ def torchsymbol(
         else:
             path, callable_ = next(((f".{m}", fn) for m, fn in method_objects.items()), (names[0] if names else f".{methods[0]}", None))
         id = names[0] if names else f"torch.Tensor.{next(iter(methods))}"
-        symbol = register(TorchSymbol(meta.__name__, meta, id=id, path=path, callable=callable_, variadic=variadic, tags=tags))
+        symbol = register(TorchSymbol(meta.__name__, meta, id=id, path=path, callable=callable_, variadic=variadic, factors=factors, tags=tags))
         symbol._bind = bind
         TABLE.update(dict.fromkeys([*functions.values(), *method_objects.values()], symbol))
         LANGUAGE.update(dict.fromkeys(methods, symbol))
@@ -148,9 +161,9 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
         return self
 
     meta.__name__, meta.__doc__ = f"{name}_", f"`{name}`, written into the first argument."
-    twin = TorchSymbol(
-        f"{name}_", meta, id=f"torch.Tensor.{name}_", path=f".{name}_", callable=getattr(torch.Tensor, f"{name}_"), variadic=symbol.variadic
-    )
+    method = getattr(torch.Tensor, f"{name}_")
+    how = {"callable": method, "variadic": symbol.variadic, "factors": symbol.factors}
+    twin = TorchSymbol(f"{name}_", meta, id=f"torch.Tensor.{name}_", path=f".{name}_", **how)
     twin._bind = symbol._bind
     register(twin)
     functions = [fn for n in names if (fn := resolve(f"{n}_")) is not None]
@@ -239,6 +252,22 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
     text = f"def {name}({', '.join(head)}):\n" + "\n".join(body) + "\n    return args, kwargs\n"
     exec(compile(text, f"<arguments of {name}>", "exec"), scope)
     return scope[name]
+
+
+def _with_factors(bind: Callable[..., tuple[tuple, dict]], meta: Callable, factors: tuple[str, ...]) -> Callable[..., tuple[tuple, dict]]:
+    """Bind PyTorch's old signatures as well: beta, input, alpha, mat1, mat2 or x.addcmul_(value, tensor1, tensor2)."""
+    operands = sum([p.kind is p.POSITIONAL_OR_KEYWORD for p in inspect.signature(meta).parameters.values()])
+
+    def bind_any(*args: Any, **kwargs: Any) -> tuple[tuple, dict]:
+        if len(args) > operands:
+            head, tail = args[: 1 - operands], args[1 - operands :]
+            numbers = [x for x in head if isinstance(x, _KINDS["Number"])]
+            tensors = [x for x in (*head, *tail) if isinstance(x, _KINDS["Tensor"])]
+            if len(tensors) == operands and 0 < len(numbers) <= len(factors) and (head[0] is tensors[0] or "beta" in factors):
+                return bind(*tensors, **kwargs, **dict(zip(factors, numbers)))
+        return bind(*args, **kwargs)
+
+    return bind_any
 
 
 def _numpy_aliases(parameters: list[inspect.Parameter]) -> list[tuple[str, str]]:
