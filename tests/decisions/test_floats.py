@@ -45,6 +45,29 @@ def test_a_float_that_an_operation_takes_has_no_outcome_for_each_value(name):
     assert graph_of(fn).eager_calls == 0 and len(fn._cache.explored) - explored <= ("factory" in name)
 
 
+FACTORS = {
+    "a sum": lambda x, n: x.add(x, alpha=n),
+    "a difference": lambda x, n: torch.sub(x, x, alpha=-n / 2),
+    "in place": lambda x, n: x.clone().add_(x, alpha=n),
+    "a sum of products": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "a sum of quotients": lambda x, n: x.clone().addcdiv_(x, x.abs() + 1, value=n),
+    "lists": lambda x, n: torch._foreach_add([x, x[:2]], [x, x[:2]], alpha=n),
+    "lists in place": lambda x, n: torch._foreach_sub_([x.clone(), x[:2].clone()], [x, x[:2]], alpha=n),
+    "lists of products": lambda x, n: torch._foreach_addcmul([x], [x], [x], value=n),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_factor_that_the_program_computes_cuts_nothing(name):
+    def program(x):
+        return FACTORS[name](x, x.mean().abs().item())
+
+    fn = compiled(program)
+    for x in INPUTS:
+        agrees(fn, program, x)
+    assert fn.cache_info().programs == 1 and not fn._cache.explored
+
+
 def test_gradients_through_an_operation_that_takes_a_float():
     def program(x):
         n = x.detach().mean().abs().item()

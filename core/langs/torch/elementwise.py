@@ -17,6 +17,7 @@ from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.unary import conjugated, converted
+from dovetail.trace import NumberProxy
 
 UNARY = (  # core operations, each followed by its aliases in torch; documented by the prim
     *("abs absolute", "ceil", "floor", "trunc fix", "reciprocal", "sqrt", "rsqrt"),
@@ -89,6 +90,11 @@ def require_float(x: Any, *kinds: str) -> None:
     require_dtype(fits, "expected a tensor of kind {}, got {}; convert it first", " or ".join(allowed), x.spec)
 
 
+def is_one(factor: Any) -> bool:
+    """Return whether a factor is 1, as far as it is known: a float that the program computes is multiplied by."""
+    return not (isinstance(factor, NumberProxy) and factor.spec.kind == "float") and factor == 1
+
+
 def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     """x * factor in `dtype`; the factor of a sum is not of a higher kind than the sum."""
     if isinstance(factor, Tensor):
@@ -96,7 +102,7 @@ def _scaled(x: Any, factor: Any, dtype: dtypes.DType) -> Any:
     kind = kind_of(factor)
     whole = dtype.kind not in ("bool", "int") or kind in ("bool", "int")
     require(whole, "For integral input tensors, argument alpha must not be a floating point number, got {!r}; pass an int", factor)
-    if factor == 1 and kind != "bool":
+    if is_one(factor) and kind != "bool":
         return x
     allowed = dtype.kind == "bool" or dtypes.rank(kind) <= dtypes.rank(dtype.kind)
     require(allowed, "expected an alpha of kind {} for operands of that kind, got {!r}; convert an operand first", dtype.kind, factor)
@@ -389,7 +395,7 @@ def _times(x: Any, value: Any) -> Any:
     """x * value in x's dtype, and x itself where value is 1."""
     if isinstance(value, Tensor):
         return core.mul(x, core.convert(value, x.spec.dtype))
-    if value == 1:
+    if is_one(value):
         return x
     kind = x.spec.dtype.kind
     require(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, resolve, torchquery
+from dovetail.langs.torch.elementwise import is_one
 from dovetail.torch_internals import FOREACH, GROUP_TENSORS
 
 _UNARY = (
@@ -46,7 +47,7 @@ def _for_each(name: str, in_place: bool) -> Callable[..., Any]:
     """Return the function that calls the method `name` on each tensor of a list."""
 
     def call(self: Any, *others: Any, alpha: Any = 1, **kwargs: Any) -> tuple | None:
-        method, more = _method(name, in_place), {"alpha": alpha} if isinstance(alpha, Tensor) or alpha != 1 else {}
+        method, more = _method(name, in_place), {"alpha": alpha} if isinstance(alpha, Tensor) or not is_one(alpha) else {}
         if not isinstance(self, (list, tuple)):  # a number to the power of each tensor
             return tuple([self**x for x in others[0]])
         named = list(kwargs.values())
