@@ -49,6 +49,7 @@ from dovetail.frontend.recording.value_hooks import ValueHooks
 from dovetail.frontend.subclasses import is_wrapper_class, overridden_as, overriding, overriding_classes, wrappers_in
 from dovetail.frontend.wrappers.dispatching import Wrappers
 from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, SymbolicInt, not_traced
+from dovetail.langs.torch.foreach import LISTS_IN_PLACE
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
@@ -255,7 +256,8 @@ class CallHooks(ValueHooks):
         if is_torch(function):
             if objects := overriding((args, kwargs)):
                 return self._overridden(tracker, function, objects, args, kwargs, frame)
-            return self._torch(tracker, function, args, kwargs)
+            result = self._torch(tracker, function, args, kwargs)
+            return args[0] if args and function in LISTS_IN_PLACE else result  # the list itself, which operations get a copy of
         return self.call_numpy(tracker, function, args, kwargs, frame)
 
     def _python(self, tracker: Tracker, function: FunctionType, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:

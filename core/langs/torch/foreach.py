@@ -20,6 +20,7 @@ _BINARY = {
     **{"clamp_max": "minimum", "clamp_min": "maximum"},
 }
 _SCALED = {"addcmul": "addcmul", "addcdiv": "addcdiv"}
+LISTS_IN_PLACE: set[Callable] = set()  # torch's functions that write to the tensors of their first argument, and return that list
 
 
 def _rows(columns: Sequence[Any], count: int) -> list[tuple]:
@@ -46,13 +47,13 @@ def _method(name: str, in_place: bool) -> Callable[..., Any]:
 def _for_each(name: str, in_place: bool) -> Callable[..., Any]:
     """Return the function that calls the method `name` on each tensor of a list."""
 
-    def call(self: Any, *others: Any, alpha: Any = 1, **kwargs: Any) -> tuple | None:
+    def call(self: Any, *others: Any, alpha: Any = 1, **kwargs: Any) -> Sequence[Tensor]:
         method, more = _method(name, in_place), {"alpha": alpha} if isinstance(alpha, Tensor) or not is_one(alpha) else {}
         if not isinstance(self, (list, tuple)):  # a number to the power of each tensor
-            return tuple([self**x for x in others[0]])
+            return tuple([LANGUAGE[name](self, x) for x in others[0]])
         named = list(kwargs.values())
         results = tuple([method(*row, **more) for row in _rows([self, *others, *named], len(self))])
-        return None if in_place else results
+        return self if in_place else results
 
     return call
 
@@ -60,12 +61,12 @@ def _for_each(name: str, in_place: bool) -> Callable[..., Any]:
 def _with_value(name: str, in_place: bool) -> Callable[..., Any]:
     """Return the function of addcmul or addcdiv, with one factor for all or one for each tensor."""
 
-    def call(self: Any, tensor1: Any, tensor2: Any, value: Any = 1, *, scalars: Any = None) -> tuple | None:
+    def call(self: Any, tensor1: Any, tensor2: Any, value: Any = 1, *, scalars: Any = None) -> Sequence[Tensor]:
         factors = value if scalars is None else scalars
         factors = LANGUAGE["unbind"](factors, 0) if isinstance(factors, Tensor) and factors.spec.rank else factors
         method = LANGUAGE[f"{name}{'_' * in_place}"]
         results = tuple([method(x, a, b, value=factor) for x, a, b, factor in _rows([self, tensor1, tensor2, factors], len(self))])
-        return None if in_place else results
+        return self if in_place else results
 
     return call
 
@@ -74,8 +75,10 @@ def _register() -> None:
     kinds = [*((name, name, _for_each) for name in _UNARY), *((*names, _for_each) for names in _BINARY.items())]
     for name, method, maker in [*kinds, *((*names, _with_value) for names in _SCALED.items())]:
         for in_place in (False, True):
-            if resolve(f"{FOREACH}{name}{'_' * in_place}") is not None:
-                torchquery(f"{FOREACH}{name}{'_' * in_place}")(maker(method, in_place))
+            path = f"{FOREACH}{name}{'_' * in_place}"
+            if (function := resolve(path)) is not None:
+                torchquery(path)(maker(method, in_place))
+                LISTS_IN_PLACE.update([function] * in_place)
 
 
 _register()
