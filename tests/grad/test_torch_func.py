@@ -86,6 +86,36 @@ class Tied(nn.Module):
         return self.second(self.norm(self.first(x)))
 
 
+def twice(x):
+    y = x.sin()
+    return y, y
+
+
+def twice_a_number(x):
+    return twice(x.prod())
+
+
+TWICE = {
+    "vjp": lambda x, y: torch.func.vjp(twice, x)[1]((x, y)),
+    "vjp of an argument": lambda x, y: torch.func.vjp(lambda x: (x, x.exp(), x), x)[1]((x, y, y)),
+    "vjp, of aux": lambda x, y: torch.func.vjp(twice, x, has_aux=True)[1](y),
+    "jacrev": lambda x, y: torch.func.jacrev(twice)(x),
+    "jacrev, of aux": lambda x, y: torch.func.jacrev(twice, has_aux=True)(x),
+    "jacrev of jacrev": lambda x, y: torch.func.jacrev(torch.func.jacrev(twice, has_aux=True), has_aux=True)(x),
+    "jacfwd, of aux": lambda x, y: torch.func.jacfwd(twice, has_aux=True)(x),
+    "jvp, of aux": lambda x, y: torch.func.jvp(twice, (x,), (y,), has_aux=True),
+    "grad, of aux": lambda x, y: torch.func.grad(twice_a_number, has_aux=True)(x),
+    "grad and value, of aux": lambda x, y: torch.func.grad_and_value(twice_a_number, has_aux=True)(x),
+    "autograd.functional": lambda x, y: functional.vjp(twice, x, (x, y)),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_function_that_returns_a_tensor_twice(name):
+    x, y = torch.tensor([0.5, 1.25, 2.0]), torch.tensor([3.0, 0.75, 1.5])
+    torch.testing.assert_close(dovetail.jit(TWICE[name])(x, y), TWICE[name](x, y))
+
+
 def test_a_functional_call_reads_other_parameters_and_writes_none():
     model, x = Tied().eval(), torch.randn(4, 3)
     values = {name: torch.randn_like(p) for name, p in model.named_parameters()} | {name: b.clone() for name, b in model.named_buffers()}

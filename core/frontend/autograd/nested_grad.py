@@ -160,11 +160,13 @@ class _Replay(RecordsLater):
         )
         self.pulls += 1
         env, trace = dict(self.env), recorder.get()
-        by_result = {p: g for p, g in zip(self.joint.outputs[0], cotangents, strict=True) if is_proxy(p)}
-        for p, stand_in in zip(self.joint.pulled, self.joint.cotangents, strict=True):
-            g = by_result[p]
+        stand_ins = dict(zip(self.joint.pulled, self.joint.cotangents, strict=True))
+        for p, g in zip(self.joint.outputs[0], cotangents, strict=True):
+            if (stand_in := stand_ins.get(p) if is_proxy(p) else None) is None:
+                continue
             require(is_proxy(g) and g.spec.shape == p.spec.shape, "expected a cotangent like the result {}, got {}", p.spec, getattr(g, "spec", g))
-            env[stand_in] = g if g.spec.strides is None else prims.clone(g)
+            g = g if g.spec.strides is None else prims.clone(g)
+            env[stand_in] = prims.add(env[stand_in], g) if stand_in in env else g  # a function may return one tensor several times
         for line in self.late:
             self._add(trace, line, env if self.pulls == 1 else None, env)
         pairs = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
@@ -190,7 +192,7 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
             getattr(value, "spec", value),
             error=TypeError,
         )
-        ones = [_one(x, x is value) if isinstance(x, TensorProxy) else None for x in trees.flatten(result)[0]]
+        ones = [_one(x, n == 0) if isinstance(x, TensorProxy) else None for n, x in enumerate(trees.flatten(result)[0])]
         grads = pullback(ones)
         return result, grads[0] if isinstance(argnums, int) else tuple(grads)
 
