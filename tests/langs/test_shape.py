@@ -294,3 +294,13 @@ def test_parts_without_the_checks_of_autograd(split):
     agrees(split, X)
     agrees(lambda x: [part.mul_(2) for part in split(x * 1)], X)
     harness.gradients_agree(lambda x: sum(part.sin().sum() for part in split(x)), X)
+
+
+@pytest.mark.parametrize("dim", range(5))
+@pytest.mark.parametrize("arrange", [lambda x: x.to(memory_format=torch.channels_last), lambda x: x.mT, lambda x: x], ids=["last", "mT", "rows"])
+def test_a_stack_lies_in_memory_as_in_eager_mode(arrange, dim):
+    for x in (arrange(torch.randn(2, 3, 4, 5)), arrange(torch.randn(2, 3, 4, 5))[0]):
+        fn = lambda x: torch.stack([x, x + 1], min(dim, x.dim()))  # noqa: E731
+        got, want = dovetail.jit(fn)(x), fn(x)
+        assert torch.equal(got, want)
+        assert got.stride() == want.stride()

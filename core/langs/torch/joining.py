@@ -74,7 +74,10 @@ def stack(tensors: Sequence[Tensor], dim: int = 0):
         message = "stack expects each tensor to be equal size, but got {} at entry 0 and {} at entry {}"
         require(x.spec.shape == first, message, list(first), list(x.spec.shape), i)
     dim = core.canonical_dim(dim, len(first) + 1)
-    return joined([core.unsqueezed(x, dim) for x in tensors], dim)
+    if dim == len(first):
+        return joined([core.unsqueezed(x, dim) for x in tensors], dim)
+    whole = joined(tensors, dim)
+    return prims.reshape(whole, shape=(*first[:dim], len(tensors), *first[dim:]))
 
 
 @torchsymbol("torch.hstack")
