@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import sys
 
@@ -67,3 +68,37 @@ def test_what_the_program_handles_costs_no_guard():
     except KeyError:
         compiled(X)
     assert compiled.cache_info().misses == 1
+
+
+class Unequal:
+    def __eq__(self, other):
+        return False
+
+    def __repr__(self):
+        return "unequal"
+
+
+MESSAGES = {  # errors of methods in C, whose words count items or write them out
+    "a pair of an iterator": lambda x: {}.update(iter([(1, 2), (3, 4, 5)])),
+    "no pair of a generator": lambda x: {}.update(pair for pair in [(1, 2), (2, 3), 5]),
+    "pairs of a new dict": lambda x: dict(iter([(1, 2), "abc"])),
+    "pairs of a defaultdict": lambda x: collections.defaultdict(int).update(zip([1, 2], [2, 3], [3, 4])),
+    "pairs of an ordered dict": lambda x: collections.OrderedDict().update(iter([(1, 2), (3,)])),
+    "no item of a list": lambda x: [1].remove(5),
+    "no item of a deque": lambda x: collections.deque([1]).remove(5),
+    "no object": lambda x: [Unequal()].index(Unequal()),
+    "no size": lambda x: collections.deque([x.shape[0]]).index(x.shape[0] + 1),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_errors_of_containers_have_the_words_of_python(name):
+    fn = MESSAGES[name]
+    compiled = dovetail.jit(fn)
+    for length in (3, 4):
+        with pytest.raises((ValueError, TypeError)) as want:
+            fn(torch.ones(length))
+        with pytest.raises((ValueError, TypeError)) as got:
+            compiled(torch.ones(length))
+        assert isinstance(got.value, type(want.value))
+        assert str(got.value).startswith(str(want.value))

@@ -7,7 +7,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL
@@ -106,7 +106,15 @@ class ContainerMethods:
             elif isinstance(owner, dict) and self.optional(value, "keys") is not None:
                 yield from ([{key: item}] for key, item in self.pairs(value))
             else:
-                yield from ([[item]] for item in self.spread(value))
+                numbered = isinstance(owner, dict) and not isinstance(owner, OrderedDict)  # its pairs, in errors
+                yield from ([[self.pair(item, i) if numbered else item]] for i, item in enumerate(self.spread(value)))
+
+    def pair(self, item: Any, number: int) -> Any:
+        """Return an item that a dict takes for a key and a value, the `number`th; raise what Python raises where it is none."""
+        parts = list(self.spread(item)) if is_iterable(item) else item
+        if type(parts) is not list or len(parts) != 2:
+            dict([*[(None, None)] * number, parts])  # raises
+        return parts
 
     def items_added(self, owner: Any, value: Any) -> Any:
         """Return all that a container adds at once: the pairs of a mapping where it is one itself, else the items."""
@@ -195,7 +203,7 @@ def _index(tracker: Any, owner: Any, name: str, item: Any, *bounds: Any) -> int:
     places = range(base_of(owner).__len__(owner))[part]
     index = tracker.position(islice(base_of(owner).__iter__(owner), places.start, places.stop), item)
     if index is None:
-        raise ValueError(f"{type(owner).__name__}.index(x): x not in {type(owner).__name__}")
+        _raise_absent(tracker, owner, name, item)
     return index + places.start
 
 
@@ -206,8 +214,25 @@ def _count(tracker: Any, owner: Any, name: str, item: Any) -> int:
 def _remove(tracker: Any, owner: Any, name: str, item: Any) -> None:
     index = tracker.position(base_of(owner).__iter__(owner), item)
     if index is None:
-        raise ValueError(f"{type(owner).__name__}.remove(x): x not in {type(owner).__name__}")
+        _raise_absent(tracker, owner, name, item)
     base_of(owner).__delitem__(owner, index)
+
+
+class _Marked:
+    """Stands in C code for an item that it may write out."""
+
+    def __repr__(self) -> str:
+        return "\0"
+
+
+def _raise_absent(tracker: Any, owner: Any, name: str, item: Any) -> NoReturn:
+    """Raise what `index` or `remove` raises of an item that is not there, in the words that this version of Python has for an empty container."""
+    try:
+        getattr(base_of(owner)(), name)(_Marked())
+    except ValueError as error:
+        before, marked, after = str(error).partition("\0")
+    text = tracker.join_text([before, tracker.call(repr, [item], {}, None), after]) if marked else before
+    raise ValueError(tracker.legible(text)) from None
 
 
 def _sort(tracker: Any, owner: Any, name: str, *, key: Any = None, reverse: Any = False) -> None:

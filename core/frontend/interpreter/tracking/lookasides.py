@@ -197,8 +197,8 @@ def _dict(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], f
     result: dict = {}
     for argument in args:
         pairs = tracker.items_added(result, argument)
-        for pair in pairs.items() if isinstance(pairs, dict) else pairs:
-            key, value = tracker.unpack(pair, 2)
+        for i, pair in enumerate(pairs.items() if isinstance(pairs, dict) else pairs):
+            key, value = tracker.pair(pair, i)
             tracker.put_into(result, key, value)
     return result | kwargs
 
