@@ -300,3 +300,19 @@ def test_silu_is_a_normal_number_where_its_sigmoid_is_none():
     x = torch.linspace(-88.7, -87.3, 4099)
     exact = torch.nn.functional.silu(x.double())
     assert ((compiled(torch.nn.functional.silu)(x) - exact) / exact).abs().max() < 2e-7
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda dtype: torch.arange(1, 600, dtype=dtype),
+        lambda dtype: torch.arange(0, 5, 0.1, dtype=dtype),
+        lambda dtype: torch.arange(100, dtype=dtype),
+        lambda dtype: torch.linspace(3, -7, 64, dtype=dtype),
+    ],
+    ids=["whole numbers", "tenths", "exact numbers", "equal distances"],
+)
+def test_numbers_of_16_bits_are_counted_as_eager_counts_them(dtype, count):
+    """Eager rounds the first of each of its vectors, and counts on from it, so that a position may be off by several."""
+    assert torch.equal(compiled(lambda x: count(dtype) * x)(torch.ones((), dtype=dtype)), count(dtype))

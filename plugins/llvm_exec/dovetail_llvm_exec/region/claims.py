@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.dtypes import bool_, float32, float64, int64
+from dovetail.dtypes import bfloat16, bool_, float16, float32, float64, int64
 from dovetail.extend import BoundSymbol, TensorSpec, Verdict
 from dovetail.prims.sizes import Size, is_symbolic
 from dovetail_llvm_exec.region.graph import COPIES, REDUCTIONS, VIEWS
@@ -17,6 +18,7 @@ from dovetail_llvm_exec.vmath import FUNCTIONS
 MOST_PARTS = 4  # of a cat: each element asks all of them
 UNSIZED = frozenset({"iota", "uniform_philox", "normal_philox", "diagonal", "unfold"})
 WITH_SIZES = frozenset({"add", "sub", "mul", "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge"})  # take a size as a number
+WHOLE = {bfloat16: 1 << 8, float16: 1 << 11}  # up to which each whole number is exact
 KNOWN = ", ".join(d.short for d in STORED)
 
 
@@ -46,6 +48,8 @@ def whole_verdict(line: BoundSymbol) -> Verdict:
     symbol = line.symbol
     if "upsample_" in symbol.name or (symbol.id == "torch.nn.functional.pad" and _mode(*line.args[2:], **line.kwargs) != "constant"):
         return f"leaves {line.symbol} whole to executors that compute positions once for each row"
+    if symbol.id == "torch.linspace" and line.out.spec.dtype in WHOLE:
+        return f"leaves {line.symbol} of {line.out.spec.dtype.short} to PyTorch, which rounds the distance of its numbers, too"
     return True
 
 
@@ -114,6 +118,14 @@ def _cat(line: BoundSymbol) -> Verdict:
     return parts <= MOST_PARTS or f"joins up to {MOST_PARTS} tensors, got {parts}"
 
 
+def _iota(line: BoundSymbol) -> Verdict:
+    """Leave 16-bit numbers that are not exact to PyTorch, which rounds the first of each of its vectors before it counts on from it."""
+    dtype, start, step, length = (line.kwargs[key] for key in ("dtype", "start", "step", "length"))
+    whole = float(start).is_integer() and float(step).is_integer()
+    exact = whole and max(abs(start), abs(start + step * length)) <= WHOLE.get(dtype, math.inf)
+    return dtype not in WHOLE or exact or f"counts in {dtype.short} where each number is exact"
+
+
 def _device_put(line: BoundSymbol) -> Verdict:
     return "leaves moves between devices to others"
 
@@ -123,8 +135,9 @@ CHECKS: dict[str, Callable[[BoundSymbol], Verdict]] = {
     **dict.fromkeys(("embedding", "take", "take_along_axis"), _gather),
     **dict.fromkeys(("scatter", "scatter_add"), _scatter),
     "cat": _cat,
+    "iota": _iota,
     "pad": _pad,
     "put_slice": _put_slice,
     "device_put": _device_put,
 }
-PLAIN = VIEWS | REDUCTIONS | COPIES | {"detach", "var", "var_mean", "full", "iota", "flip", "uniform_philox", "normal_philox"}
+PLAIN = VIEWS | REDUCTIONS | COPIES | {"detach", "var", "var_mean", "full", "flip", "uniform_philox", "normal_philox"}
