@@ -52,7 +52,7 @@ def same(*operands: Operand, kinds: tuple[str, ...] = ANY, dtype: DType | None =
             if type(x) is not TensorSpec:
                 require_number(x, first.dtype)
     require_kind(first, kinds)
-    return dense(*tensors, dtype=dtype)
+    return dense(*tensors, dtype=dtype, alike=len(tensors) == len(operands))
 
 
 def compared(a: Operand, b: Operand, kinds: tuple[str, ...] = REAL) -> TensorSpec:
@@ -149,7 +149,9 @@ def pow(a: Operand, b: Operand) -> TensorSpec:
     out = same(a, b, kinds=NUMBERS)
     if out.dtype.kind == "int" and type(b) is int:
         require(b >= 0, "integers to negative integer powers are not allowed, got the exponent {}", b)
-    return out if type(a) is TensorSpec else out.fresh()  # PyTorch's pow of a number is row-major
+    if type(a) is not TensorSpec:
+        return out.fresh()  # PyTorch's pow of a number is row-major
+    return out if type(b) is TensorSpec else dense(a)  # it has a kernel of its own for an exponent that is a number
 
 
 @pow.vjp

@@ -151,7 +151,7 @@ def index_vjp(g, out, x, indices):
 def index_put(x: TensorSpec, indices: list[TensorSpec], value: TensorSpec, *, accumulate: bool) -> TensorSpec:
     """x with x[indices[0], ...] = value, or += value with `accumulate`; without it, the result for duplicate positions is undefined."""
     require_like(x, value, require_leading(x, indices))
-    return dense(x)
+    return dense(x, alike=False)
 
 
 @index_put.vjp

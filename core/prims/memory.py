@@ -66,7 +66,7 @@ def copy_(x: TensorSpec, value: TensorSpec) -> None:
 @prim
 def device_put(x: TensorSpec, *, device: Device) -> TensorSpec:
     """x on `device`, in storage of its own."""
-    moved = dense(x)
+    moved = dense(x, alike=False)
     return TensorSpec(moved.shape, moved.dtype, device, moved.strides)
 
 

@@ -66,6 +66,9 @@ def broadcast_in_dim(x: TensorSpec, *, shape: tuple[int, ...], dims: tuple[int, 
         last = d
         require(n == shape[d] or n == 1, "expected {} at dims {} to fill shape {}", x, dims, shape)
         strides[d] = step if n == shape[d] else 0
+    for d in reversed(range(len(shape))):
+        if shape[d] == 1 and d not in dims:
+            strides[d] = shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
     return x.view(shape, tuple(strides))
 
 

@@ -91,7 +91,7 @@ def cummin_vjp(g, out, x, *, dim):
 def sort(x: TensorSpec, *, dim: int, descending: bool, stable: bool) -> tuple[TensorSpec, TensorSpec]:
     """x in order along `dim`, NaN counting as largest, and the position each element had; `stable` keeps equal elements in order."""
     scanned(x, dim, REAL)
-    return dense(x), dense(x, dtype=int64)
+    return dense(x, alike=False), dense(x, dtype=int64, alike=False)
 
 
 @sort.vjp

@@ -12,7 +12,7 @@ from dovetail.prims.elementwise import where
 from dovetail.prims.memory import clone
 from dovetail.prims.op import Tag, prim
 from dovetail.prims.spec import TensorSpec, ceildiv, channels_last_order, dense, is_channels_last, laid_out, prod, view_strides
-from dovetail.prims.unary import ANY, NUMBERS, convert_element_type, of_kind, require_kind
+from dovetail.prims.unary import NUMBERS, convert_element_type, require_kind
 
 VIEW = frozenset({Tag.VIEW, Tag.CHEAP})
 
@@ -122,7 +122,7 @@ def strided_slice_put(base, value, **window):
 def put_slice(x: TensorSpec, value: TensorSpec, *, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> TensorSpec:
     """x with x[starts:stops:steps] replaced by `value`."""
     require_fits(strided_slice.meta(x, starts=starts, stops=stops, steps=steps), value)
-    return dense(x)
+    return dense(x, alike=False)
 
 
 @put_slice.vjp
@@ -161,7 +161,7 @@ def diagonal_put(base, value, **window):
 def put_diagonal(x: TensorSpec, value: TensorSpec, *, offset: int, dim1: int, dim2: int) -> TensorSpec:
     """x with its diagonal replaced by `value`."""
     require_fits(diagonal.meta(x, offset=offset, dim1=dim1, dim2=dim2), value)
-    return dense(x)
+    return dense(x, alike=False)
 
 
 @put_diagonal.vjp
@@ -268,7 +268,8 @@ def cat_vjp(g, out, tensors, *, dim):
 def flip(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     """x with the order of elements along each of `dims` reversed."""
     require_dims(x, dims)
-    return of_kind(x, ANY)
+    require_kind(x)
+    return dense(x, alike=False)
 
 
 @flip.vjp

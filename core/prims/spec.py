@@ -26,7 +26,7 @@ class TensorSpec:
     """The type of a tensor: what is known before it is computed.
 
     `strides` count elements; None means row-major, so that contiguous specs compare equal and cost nothing to create.
-    The stride of a dimension of size 1 has no meaning and is stored as if row-major.
+    Those of dimensions of size 1 are normalized by `normal_strides`: they matter only where they decide on the memory format.
     """
 
     shape: tuple[int, ...]
@@ -118,12 +118,38 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Normalize strides: None for row-major, the stride of a size 1 as if row-major."""
+    """Normalize strides: None for row-major, the stride of a size 1 as if row-major.
+
+    Where the strides of sizes above 1 put channels innermost, PyTorch lets those of sizes of 1 decide whether a batch is channels last: they
+    are as if channels last where it is, and 1 where it is not.
+    """
     plain = row_major(shape)
     if strides == plain or 0 in shape:
         return None
-    strides = tuple(p if n == 1 else s for n, s, p in zip(shape, strides, plain, strict=True))
-    return None if strides == plain else strides
+    normal = tuple(p if n == 1 else s for n, s, p in zip(shape, strides, plain, strict=True))
+    if normal == plain:
+        return None
+    last = channels_last_steps(shape, strides) if 1 in shape else None
+    return normal if last is None else last if _is_channels_last(shape, strides) else _look_alike(shape, strides)
+
+
+def _look_alike(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Return strides that are not channels last, but for those of sizes above 1."""
+    return tuple([1 if n == 1 else s for n, s in zip(shape, strides, strict=True)])
+
+
+def channels_last_steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the strides of sizes above 1, and those of sizes of 1 as if channels last; None where sizes above 1 are not channels last."""
+    if len(shape) not in (4, 5) or shape[1] == 1:
+        return None
+    least, new = 1, list(strides)
+    for d in reversed(channels_last_order(len(shape))):
+        if shape[d] == 1:
+            new[d] = least
+        elif strides[d] < least:
+            return None
+        least = new[d] * shape[d]
+    return tuple(new)
 
 
 def view_strides(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -162,18 +188,33 @@ def _runs(spec: TensorSpec) -> list[tuple[int, int]]:
     return runs
 
 
-def dense(*tensors: TensorSpec, dtype: DType | None = None) -> TensorSpec:
+def dense(*tensors: TensorSpec, dtype: DType | None = None, alike: bool = True) -> TensorSpec:
     """Return a new tensor of their shape, laid out as TensorIterator lays out elementwise results.
 
     All shapes are equal.  The result is row-major where all operands are, else dense in the order of the operands' strides: the first
-    operand whose strides of two dimensions differ decides, and strides of 0 (repeated elements) are ignored.
+    operand whose strides of two dimensions differ decides, and strides of 0 (repeated elements) are ignored.  `alike` is False where
+    PyTorch has an operand of another shape, such as a number, or makes a copy.
     """
     first = tensors[0]
     for x in tensors:
         if x.strides is not None:
             order = tuple(reversed(_inner_to_outer(tensors)))
-            return laid_out(first.fresh(dtype=dtype), order)
+            out = laid_out(first.fresh(dtype=dtype), order)
+            return _in_memory_format(out, tensors, alike) if 1 in out.shape else out
     return TensorSpec(first.shape, dtype or first.dtype, first.device)
+
+
+def _in_memory_format(out: TensorSpec, tensors: tuple[TensorSpec, ...], alike: bool) -> TensorSpec:
+    """Return an elementwise result with the strides of sizes of 1 that PyTorch would give it, where they decide on its memory format.
+
+    Dense images of one shape are channels last as soon as all their sizes above 1 are.  Otherwise sizes of 1 are sorted as others are.
+    """
+    last = channels_last_steps(out.shape, out.steps)
+    if last is None:
+        return out
+    whole = alike and out.rank == 4 and all(map(fills_channels_last, tensors))
+    sorted_steps = strides_in_order(out.shape, tuple(reversed(_sorted_dims(tensors, list(range(out.rank))))))
+    return out.view(out.shape, last if whole or _is_channels_last(out.shape, sorted_steps) else _look_alike(out.shape, last))
 
 
 def laid_out(x: TensorSpec, order: tuple[int, ...]) -> TensorSpec:
@@ -196,25 +237,35 @@ def channels_last_order(rank: int) -> tuple[int, ...]:
 
 
 def is_channels_last(x: TensorSpec) -> bool:
-    """Return whether the strides of a batch of images or volumes put channels innermost; gaps are allowed."""
-    if x.strides is None or x.rank not in (4, 5) or x.shape[1] == 1:
-        return False
-    min_step = x.steps[1]
-    if min_step == 0:
-        return False
-    min_step *= x.shape[1]
-    for d in reversed(channels_last_order(x.rank)[:-1]):
-        if x.shape[d] != 1:
-            if x.steps[d] < min_step:
-                return False
-            min_step = x.steps[d] * x.shape[d]
+    """Return whether a batch of images or volumes has its channels innermost to PyTorch; gaps are allowed."""
+    return x.strides is not None and x.rank in (4, 5) and x.shape[1] != 1 and _is_channels_last(x.shape, x.strides)
+
+
+def fills_channels_last(x: TensorSpec) -> bool:
+    """Return whether a batch fills its memory with its channels innermost, whatever its strides of sizes of 1."""
+    return x.strides is not None and x.is_dense and channels_last_steps(x.shape, x.strides) is not None
+
+
+def _is_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Return whether each stride is at least what lies inside of it, those of sizes of 1 included, as PyTorch's suggest_memory_format has it."""
+    least = 1
+    for d in reversed(channels_last_order(len(shape))):
+        if strides[d] < least:
+            return False
+        least = strides[d] * shape[d]
     return True
 
 
 def _inner_to_outer(tensors: tuple[TensorSpec, ...]) -> list[int]:
-    """Sort dimensions from the fastest to the slowest by TensorIterator's insertion sort, in which operands may disagree.  Size 1 goes last."""
+    """Sort dimensions from the fastest to the slowest.  Size 1 goes last."""
     shape = tensors[0].shape
-    order = [d for d in reversed(range(len(shape))) if shape[d] != 1]
+    large = [d for d, n in enumerate(shape) if n != 1]
+    return _sorted_dims(tensors, large) + [d for d in reversed(range(len(shape))) if shape[d] == 1]
+
+
+def _sorted_dims(tensors: tuple[TensorSpec, ...], dims: list[int]) -> list[int]:
+    """Sort dimensions from the fastest to the slowest by TensorIterator's insertion sort, in which operands may disagree."""
+    order = dims[::-1]
     for i in range(1, len(order)):
         at = i
         for j in range(i - 1, -1, -1):
@@ -223,7 +274,7 @@ def _inner_to_outer(tensors: tuple[TensorSpec, ...]) -> list[int]:
                 break
             if wrong > 0:
                 order[j], order[at], at = order[at], order[j], j
-    return order + [d for d in reversed(range(len(shape))) if shape[d] == 1]
+    return order
 
 
 def _compare(tensors: tuple[TensorSpec, ...], a: int, b: int) -> int:

@@ -218,7 +218,7 @@ def frexp_vjp(g, out, x):
 @prim(tags=POINTWISE)
 def convert_element_type(x: TensorSpec, *, dtype: DType) -> TensorSpec:
     """Each element as `dtype`: floats to integers towards zero, complex to real without the imaginary part, to bool as x != 0."""
-    return dense(x, dtype=dtype)
+    return dense(x, dtype=dtype, alike=False)
 
 
 @convert_element_type.vjp

@@ -131,11 +131,51 @@ def _strided(x):
 
 
 def test_a_saved_program_asks_no_strides_of_sizes_of_one(tmp_path):
-    compiled = dovetail.jit(lambda x: F.avg_pool2d(x, 1, ceil_mode=True), executors=["torch"])
-    x = FORMATS["channels last"](torch.randn(1, 2, 4, 1))
+    compiled = dovetail.jit(lambda x: F.conv2d(x, torch.ones(3, 1, 1, 1)), executors=["torch"])
+    x = FORMATS["channels last"](torch.randn(1, 1, 4, 2))
     want = compiled(x)
     dovetail.last_traces(compiled)[-1].save(tmp_path / "executed.py")
     module = runpy.run_path(str(tmp_path / "executed.py"))
 
-    assert "torch_exec.restrided_0_torch_nn_functional_avg_pool2d(t0" in (tmp_path / "executed.py").read_text()
+    assert "torch_exec.restrided_0_1_torch_nn_functional_conv2d(t0" in (tmp_path / "executed.py").read_text()
     torch.testing.assert_close(module["computation"](x), want)
+
+
+SEQUENCE, IMAGE = torch.randn(1, 24, 4), torch.randn(1, 4, 4, 6)
+LOOK_ALIKES = {  # images whose sizes above 1 have their channels innermost; those of size 1 decide whether they are channels last to PyTorch
+    "channels last": lambda: IMAGE.to(memory_format=torch.channels_last),
+    "tokens": lambda: SEQUENCE.transpose(1, 2).reshape(1, 4, 4, 6),
+    "one of a batch of sequences": lambda: torch.randn(24, 3, 4).permute(1, 2, 0)[:1].unflatten(2, (4, 6)),
+    "one image": lambda: torch.randn(4, 6, 4).permute(2, 0, 1)[None],
+    "a signal of columns": lambda: torch.randn(2, 24, 4).transpose(1, 2)[..., None],
+    "a signal of rows": lambda: torch.randn(2, 24, 4).transpose(1, 2)[:, :, None],
+    "row-major": lambda: IMAGE,
+}
+KERNEL = torch.randn(5, 4, 1, 1)
+FOLLOWED = {  # what shows the memory format of a result, or hands it on
+    "convolution": lambda x: F.conv2d(x, KERNEL),
+    "shifted": lambda x: F.max_pool2d(x + 1, 1),
+    "activated": lambda x: F.max_pool2d(F.relu(x), 1),
+    "batch norm": lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)),
+    "copied": lambda x: F.interpolate(x.clone(), scale_factor=2),
+    "dropout": lambda x: F.dropout(F.conv2d(x, KERNEL), 0.5),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_images_are_channels_last_by_all_their_strides(name):
+    """One compiled function, so that no program runs on images of another memory format."""
+    fn = FOLLOWED[name]
+    compiled = dovetail.jit(fn, executors=["torch"])
+    for make in (*LOOK_ALIKES.values(), *reversed(LOOK_ALIKES.values())):
+        x = make()
+        with torch.random.fork_rng():
+            want = fn(x)
+        with torch.random.fork_rng():
+            got = compiled(x)
+        torch.testing.assert_close(got, want)
+        assert _decisive_strides(got) == _decisive_strides(want)
+
+
+def _decisive_strides(x):
+    return [step for step, n in zip(x.stride(), x.shape) if n != 1]

@@ -397,7 +397,7 @@ def copied(x: TensorProxy, layout: TensorSpec) -> TensorProxy:
 
 def clone(x: TensorProxy) -> TensorProxy:
     """Copy x to new storage, keeping the memory order of its dimensions."""
-    return copied(x, dense(x.spec))
+    return copied(x, dense(x.spec, alike=False))
 
 
 def with_picked(chosen: Selection, value: TensorProxy, *, accumulate: bool = False) -> TensorProxy:

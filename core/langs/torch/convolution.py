@@ -11,7 +11,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.sizes import Size
-from dovetail.prims.spec import is_channels_last, prod
+from dovetail.prims.spec import prod
 
 Ints = int | Sequence[int]
 
@@ -165,7 +165,10 @@ def _window(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple
 
 
 def _with_batch(x: Tensor, spatial: int) -> tuple[Tensor, bool]:
-    """Return (x with a batch dimension, whether it had one)."""
+    """Return (x with a batch dimension, whether it had one).
+
+    The stride of that dimension is what unsqueeze makes it, with which one image on its own is not channels last.
+    """
     shape = x.spec.shape
     fits = len(shape) in (spatial + 1, spatial + 2)
     require(fits, "Expected {}D (unbatched) or {}D (batched) input, got {}", spatial + 1, spatial + 2, x.spec)
@@ -174,15 +177,9 @@ def _with_batch(x: Tensor, spatial: int) -> tuple[Tensor, bool]:
     return prims.broadcast_in_dim(x, shape=(1, *shape), dims=tuple(range(1, spatial + 2))), False
 
 
-def _images(x: Tensor, spatial: int) -> tuple[Tensor, bool]:
-    """Return (x with a batch dimension, whether it had one): as in PyTorch, one image on its own does not make the result channels last."""
-    images, batched = _with_batch(x, spatial)
-    return images if batched or not is_channels_last(images.spec) else prims.clone(images), batched
-
-
 def _convolved(spatial: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
     _require_weight(spatial, input, weight, bias)
-    x, batched = _images(input, spatial)
+    x, batched = _with_batch(input, spatial)
     stride, dilation = ints(stride, spatial, "stride"), ints(dilation, spatial, "dilation")
     if isinstance(padding, str):
         x, padding = _resolve_padding(padding, x, weight, stride, dilation)
@@ -195,7 +192,7 @@ def _transposed(
     spatial: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
 ) -> Tensor:
     _require_weight(spatial, input, weight, bias)
-    x, batched = _images(input, spatial)
+    x, batched = _with_batch(input, spatial)
     arguments = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     window = {name: ints(values, spatial, name) for name, values in arguments.items()}
     return _finished(prims.convolution(x, weight, **window, transposed=True, groups=groups), bias, batched)

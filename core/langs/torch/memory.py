@@ -16,7 +16,7 @@ from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.indexing import as_number
 from dovetail.prims import TensorSpec, recorder
-from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
+from dovetail.prims.spec import channels_last_order, dense, fills_channels_last, is_channels_last, laid_out
 from dovetail.trace import TensorProxy, value_of
 
 _CHANNELS_LAST = {torch.channels_last: 4, torch.channels_last_3d: 5}
@@ -25,7 +25,7 @@ _CHANNELS_LAST = {torch.channels_last: 4, torch.channels_last_3d: 5}
 def formatted(spec: TensorSpec, memory_format: Any) -> TensorSpec:
     """Return a dense spec of the same shape in `memory_format`; None and preserve_format keep the order of the dimensions in memory."""
     if memory_format in (None, torch.preserve_format):
-        return dense(spec)
+        return dense(spec, alike=False)
     if memory_format is torch.contiguous_format:
         return spec.fresh()
     rank = _CHANNELS_LAST.get(memory_format)
@@ -52,7 +52,8 @@ def contiguous(self: Tensor, *, memory_format: Any = torch.contiguous_format):
     """A copy in `memory_format`; the tensor itself where it has that format."""
     lies_so = memory_format is not torch.preserve_format or self.spec.strides is None
     require(lies_so, "preserve memory format is unsupported by the contiguous operator")
-    return in_format(self, memory_format)
+    lies_last = fills_channels_last(self.spec) and memory_format in _CHANNELS_LAST
+    return self if lies_last and _CHANNELS_LAST[memory_format] == self.spec.rank else in_format(self, memory_format)
 
 
 @torchsymbol("torch.detach", methods=("detach",), in_place=False)

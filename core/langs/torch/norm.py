@@ -15,7 +15,7 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, torchquery, torc
 from dovetail.langs.torch.elementwise import row_major
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.sizes import Size
-from dovetail.prims.spec import channels_last_order, is_channels_last, laid_out
+from dovetail.prims.spec import channels_last_order, fills_channels_last, is_channels_last, laid_out
 from dovetail.prims.spec import prod as product
 from dovetail.torch_internals import ATEN
 from dovetail.trace import NumberProxy
@@ -31,8 +31,15 @@ def require_float(x: Tensor, function: str, kinds: tuple[str, ...] = ("float",))
 
 def in_image_format(x: Tensor) -> Tensor:
     """Return x dense: row-major, or channels last where it is; torch's kernels preserve these two formats."""
-    if not is_channels_last(x.spec):
-        return row_major(x)
+    return _channels_last(x) if is_channels_last(x.spec) else row_major(x)
+
+
+def in_batch_format(x: Tensor) -> Tensor:
+    """Return x dense as batch norms lay it out, to which a dense x is channels last whatever its strides of sizes of 1."""
+    return _channels_last(x) if is_channels_last(x.spec) or fills_channels_last(x.spec) else row_major(x)
+
+
+def _channels_last(x: Tensor) -> Tensor:
     order = channels_last_order(len(x.spec.shape))
     return x if x.spec.strides == laid_out(x.spec, order).strides else prims.stride_order(x, order=order)
 
@@ -76,7 +83,7 @@ def standardized_rows(input: Tensor, row_dims: Sequence[int], eps: Number) -> St
 
 def standardized_channels(input: Tensor, eps: Number) -> Standardized:
     """Standardize each channel, dimension 1, over the whole batch, in the wide dtype of the input."""
-    x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+    x = core.convert(in_batch_format(input), core.wide(input.spec.dtype))
     return standardized(x, *prims.var_mean(x, dims=all_but_channels(x), correction=0), eps, 1)
 
 
@@ -296,7 +303,7 @@ def batch_norm(
             _update(running_mean, parts.mean, momentum)
             _update(running_var, unbiased(parts.variance, count), momentum)
     else:
-        x = core.convert(in_image_format(input), core.wide(input.spec.dtype))
+        x = core.convert(in_batch_format(input), core.wide(input.spec.dtype))
         parts = standardized(x, *[core.convert(part, x.spec.dtype) for part in (running_var, running_mean)], eps, 1)
     return core.convert(affine(parts.values, weight, bias, 1), input.spec.dtype)
 

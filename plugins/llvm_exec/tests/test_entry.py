@@ -76,6 +76,24 @@ def test_a_call_that_does_not_fit_is_for_the_prologue(other):
     assert type(result) is Miss and result.reason == slow_of(ours)(other, {}).reason
 
 
+@pytest.mark.parametrize(
+    "shape, steps, other", [((1, 4, 2, 3), (24, 1, 12, 4), (4, 1, 12, 4)), ((2, 4, 3, 1), (12, 1, 4, 4), (12, 1, 4, 1))], ids=str
+)
+def test_strides_of_sizes_of_1_that_decide_on_the_memory_format_are_checked(shape, steps, other):
+    ours = compiled(torch.sin)
+    images = [torch.randn(24).as_strided(shape, each) for each in (steps, other, steps)]
+    for x in images:
+        assert_same(ours(x), torch.sin(x))
+    assert len(dovetail.cache_misses(ours)) == 2
+
+
+def test_other_strides_of_sizes_of_1_do_not_count():
+    ours = compiled(torch.sin)
+    for steps in ((1, 3), (7, 3), (40, 3)):
+        x = torch.randn(48).as_strided((1, 4), steps)
+        assert_same(entry_of(ours)((x,), {}) if ours._cache.entries else ours(x), torch.sin(x))
+
+
 def test_names_repeats_and_switches_are_for_the_prologue():
     ours, x, y = compiled(add), torch.randn(4), torch.randn(4)
     ours(x, y)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dovetail.langs.torch import spec_of
+from dovetail.prims import spec
 from dovetail_torch_exec.halves import in_float32
 
 _convolve = in_float32(torch.convolution)
@@ -105,13 +107,5 @@ def in_format(out: Tensor, *inputs: Tensor) -> Tensor:
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Return whether channels are innermost, gaps allowed, and the sizes can tell."""
-    if x.ndim not in (4, 5) or x.is_contiguous() or x.shape[1] == 1 or x.stride(1) == 0:
-        return False
-    least = x.stride(1) * x.shape[1]
-    for d in (*range(x.ndim - 1, 1, -1), 0):
-        if x.shape[d] != 1:
-            if x.stride(d) < least:
-                return False
-            least = x.stride(d) * x.shape[d]
-    return True
+    """Return whether a batch has its channels innermost, as the meta decides."""
+    return x.ndim in (4, 5) and not x.is_contiguous() and spec.is_channels_last(spec_of(x))

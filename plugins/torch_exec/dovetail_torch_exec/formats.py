@@ -1,9 +1,10 @@
-"""Memory formats that are told by the strides of sizes above 1 alone, as a spec tells them.
+"""Memory formats that are told by strides of sizes of 1 which specs do not hold.
 
-PyTorch also asks the strides of dimensions of size 1 whether a batch of images is channels last, and lays results out accordingly. Specs do not hold
-these: `[8, 1, 2, 2]` and `[8, 1, 2, 1]` are one spec of the shape `[1, 2, 4, 1]`, and only the first is channels last to PyTorch. So where such a
-stride decides on the layout of a result, the operation gets views of its inputs whose strides say what the spec says. PyTorch runs convolutions and
-poolings of sequences as those of images of one row, so the same holds for these.
+PyTorch takes a batch of images for channels last or not by the strides of all its dimensions, and lays results out accordingly. Specs hold those of
+sizes of 1 where the others put channels innermost, but not of images of a single channel and of row-major ones: `[4, 1, 1, 1]` and `[4, 1, 4, 4]` are
+one spec of the shape `[2, 4, 1, 1]`, and only the second is channels last to PyTorch. So where such a stride decides on the layout of a result, the
+operation gets views of its inputs whose strides say what the spec says. PyTorch runs convolutions and poolings of sequences as those of images of
+one row, so the same holds for these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 from dovetail.extend import BoundSymbol, Tag, TensorSpec
 from dovetail.extend.advanced import Implementation, Proxy, Symbol, leaves, prims_of
 from dovetail.prims import SYMBOLS
-from dovetail.prims.spec import channels_last_order, normal_strides, row_major
+from dovetail.prims.spec import normal_strides, row_major
 
 RANKS = (4, 5)  # of images and volumes
 SEQUENTIAL = ("conv", "conv_transpose", "avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool")
@@ -81,21 +82,9 @@ def _tensors(nest: Any) -> list[Proxy]:
 
 
 def _is_undecided(x: Proxy) -> bool:
-    """Return whether PyTorch takes a tensor for channels last or not, depending on its strides of sizes of 1."""
+    """Return whether PyTorch may take a tensor for channels last that is not so by its spec: one of a single channel, or row-major."""
     spec = x.spec
-    return type(spec) is TensorSpec and spec.rank in RANKS and 1 in spec.shape and channels_last_steps(spec.shape, spec.steps) is not None
-
-
-def channels_last_steps(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...] | None:
-    """Return strides that are channels last to PyTorch: those of sizes above 1 as they are; None where these are not."""
-    least, new = 1, list(steps)
-    for d in reversed(channels_last_order(len(shape))):
-        if shape[d] == 1:
-            new[d] = least
-        elif steps[d] < least:
-            return None
-        least = new[d] * shape[d]
-    return tuple(new)
+    return type(spec) is TensorSpec and spec.rank in RANKS and 1 in spec.shape and (spec.shape[1] == 1 or spec.strides is None)
 
 
 def restrided(fn: Callable[..., Any], at: Sequence[int]) -> Callable[..., Any]:
@@ -126,8 +115,7 @@ def _wanted(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
     strides = normal_strides(shape, steps)
     if strides is None:
         return row_major(shape)
-    if len(shape) not in RANKS:
+    if len(shape) not in RANKS or shape[1] != 1:
         return steps
-    if shape[1] == 1:  # its one channel lies behind everything else
-        return (steps[0], max([n * step for n, step in zip(shape[2:], steps[2:], strict=True)]), *steps[2:])
-    return channels_last_steps(shape, steps) or steps
+    # The one channel lies behind everything else.
+    return (steps[0], max([n * step for n, step in zip(shape[2:], steps[2:], strict=True)]), *steps[2:])

@@ -17,7 +17,7 @@ from dovetail.extend.advanced import Proxy, Symbol, torch_internals
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail_llvm_exec.call import versions
 from dovetail_llvm_exec.call.builtin import compiled
-from dovetail_llvm_exec.call.entry_ir import INSTRUCTIONS, EntryCode
+from dovetail_llvm_exec.call.entry_ir import ANY, INSTRUCTIONS, EntryCode
 from dovetail_llvm_exec.call.entry_sizes import SizePlan
 from dovetail_llvm_exec.call.launch import SCALAR_TYPES
 from dovetail_llvm_exec.call.settled import Check, SettledPlan
@@ -263,7 +263,7 @@ class Plan(SizePlan, SettledPlan):
     ) -> None:
         """Check a tensor on the CPU, of a class of torch's own."""
         kind, dtype, device = self.known(type), self.known(dtype), self.known(device)
-        layout = [*shape, *(_row_major(shape) if strides is None else strides)]
+        layout = [*shape, *_layout(shape, strides)]
         if kind not in CLASSES or dtype not in DTYPES or device is not None or not all(n.__class__ in (int, Size) for n in layout):
             raise Declined
         row, slot = [self.pointer(kind), DTYPES[dtype], int(requires_grad), len(shape)], self.slot(x)
@@ -366,6 +366,14 @@ def _watched(state: Callable[[], Any]) -> tuple[Callable[[], Any], Sequence[Any]
 def _is_proxy(value: Any) -> bool:
     """Return whether a value stands for one that the program reads or computes."""
     return isinstance(value, Proxy)
+
+
+def _layout(shape: tuple, strides: tuple | None) -> list[int]:
+    """Return the strides to check: ANY for sizes of 1, but for those that may decide on the memory format of images and volumes."""
+    steps = _row_major(shape) if strides is None else strides
+    if strides is not None and len(shape) in (4, 5):
+        return list(steps)
+    return [ANY if n.__class__ is int and n == 1 else step for n, step in zip(shape, steps, strict=True)]
 
 
 def _row_major(shape: Iterable[int]) -> list[int]:

@@ -20,6 +20,7 @@ FUNCTION_MODES = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"  # int64_t at
 KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"  # bool c10::impl::tls_is_dispatch_key_included(c10::DispatchKey)
 ALL_EXCLUDED = "_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE"  # bool c10::impl::tls_is_dispatch_keyset_excluded(DispatchKeySet)
 REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"  # bool c10::TensorImpl::requires_grad() const
+ANY = -1  # a stride that does not count
 READERS = ("get_dtype", "get_dim", "get_sizes", "get_strides", "get_device_type")
 
 
@@ -273,7 +274,7 @@ class EntryCode(SizeInstructions, SettledInstructions):
     def tensor(self, a: Value, x: Value, y: Value) -> None:
         """Require that slot a holds a tensor on the CPU as row x describes it.
 
-        Row: type, dtype, requires_grad, dimensions, sizes, strides; the strides of dimensions of one element do not count.
+        Row: type, dtype, requires_grad, dimensions, sizes, strides; a stride of ANY does not count.
         """
         first = self.b.add(x, 4)
         self._is_tensor(a, x, lambda number: self.word(self.b.add(first, number)))
@@ -306,7 +307,7 @@ class EntryCode(SizeInstructions, SettledInstructions):
             self.require(b.compare("eq", size, layout(loop.index)))
             step = layout(b.add(expected[3], loop.index))
             same = b.compare("eq", b.load("i64", b.address(strides, "i64", loop.index), align=8), step)
-            self.require(b.or_(same, b.compare("eq", size, 1)))
+            self.require(b.or_(same, b.compare("eq", step, ANY)))
 
     def read(self, name: str, handle: Value, type: str) -> Value:
         """Return a property of a tensor by torch's C interface."""
