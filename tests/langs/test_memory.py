@@ -88,6 +88,16 @@ def test_writes_reach_the_input(name):
     agrees(WRITES[name], X)
 
 
+@pytest.mark.parametrize("number", [True, False])
+def test_a_filled_tensor_requires_a_gradient_as_in_eager_mode(number):
+    x, value = torch.ones(3, requires_grad=True), 2.5 if number else torch.tensor(2.5, requires_grad=True)
+    got, want = dovetail.jit(torch.fill)(x, value), torch.fill(x, value)
+    assert got.requires_grad
+    sources = [x] if number else [x, value]
+    assert torch.equal(got, want)
+    torch.testing.assert_close(torch.autograd.grad(got.sum(), sources), torch.autograd.grad(want.sum(), sources))
+
+
 def test_out_writes_and_returns_the_tensor():
     def write(x, out):
         made = torch.empty(4, 3)

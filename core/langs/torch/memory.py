@@ -231,8 +231,8 @@ def copy_(self: Tensor, other: Tensor | Number, non_blocking: bool = False):
 
 @torchsymbol("torch.fill", in_place=False)
 def fill(input: Tensor, value: Number | Tensor):
-    """A tensor like the input, full of `value`."""
-    return filled(input, value)
+    """A tensor like the input, full of `value`; where the input requires a gradient, so does the result, and that gradient is 0."""
+    return fill_(clone(input), value) if input.spec.requires_grad else filled(input, value)
 
 
 @torchsymbol("torch.fill_", methods=("fill_",))
