@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "langs"))
 import opdb
 
 MOST = 2  # samples per operation
-OTHER_NUMBERS = {"nn_functional_rrelu"}  # decomposed, it draws others than PyTorch's kernel with the same seed
 OTHER_TANGENTS = {"nn_functional_nll_loss"}  # eager leaves out the tangent of the weight, which it does not differentiate by
 INFOS = {
     info.formatted_name: info
@@ -63,7 +62,7 @@ def assert_same(transformed: Callable[..., Any], want: Callable[[], Any], tensor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in INFOS if name not in OTHER_NUMBERS])
+@pytest.mark.parametrize("name", INFOS)
 def test_vmap_computes_each_example(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -78,7 +77,7 @@ def test_vmap_computes_each_example(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in INFOS if name not in OTHER_NUMBERS | OTHER_TANGENTS])
+@pytest.mark.parametrize("name", [name for name in INFOS if name not in OTHER_TANGENTS])
 def test_tangents_are_those_of_forward_mode(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -183,6 +183,18 @@ def test_rrelu_draws_slopes_in_training():
     assert 0.2 <= y.min() < 0.22 and 0.38 < y.max() <= 0.4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rrelu_draws_as_in_eager_mode_where_a_gradient_is_needed(dtype):
+    def step(x):
+        out = F.rrelu(x.t(), training=True)
+        return out, torch.rand(2), *torch.autograd.grad(out.sum(), x)
+
+    x = torch.randn(5, 7, dtype=dtype, requires_grad=True)
+    with torch.random.fork_rng():
+        want = step(x)
+    torch.testing.assert_close(dovetail.jit(step)(x), want)
+
+
 @pytest.mark.parametrize(
     "fn",
     [

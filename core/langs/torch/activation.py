@@ -14,11 +14,12 @@ from typing import Any
 from dovetail import prims
 from dovetail.errors import require
 from dovetail.langs import core
+from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
 from dovetail.langs.torch.comparison import above, stored_bounds
 from dovetail.langs.torch.elementwise import in_wide, require_float, row_major
 from dovetail.prims.unary import conjugated
-from dovetail.torch_internals import C_NN, clamp_saturates
+from dovetail.torch_internals import ATEN, C_NN, clamp_saturates
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -191,15 +192,25 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
     require(lower <= upper, "expected lower no greater than upper, got {} and {}", lower, upper)
     require_float(input)
 
-    def compute(x: Any) -> Any:
-        spec = x.spec
-        slope = (lower + upper) / 2
-        if training:
-            slope = prims.uniform(shape=spec.shape, low=float(lower), high=float(upper), dtype=spec.dtype, device=spec.device)
-            return core.where(core.le(x, 0.0), core.mul(x, slope), x)  # NaN has the gradient of what is positive
-        return core.where(core.gt(x, 0.0), x, core.mul(x, slope))
+    x = row_major(input)
+    if not training:
+        middle = (lower + upper) / 2
+        return _placed(input, in_wide(lambda x: core.where(core.gt(x, 0.0), x, core.mul(x, middle)), x), inplace)
 
-    return _placed(input, in_wide(compute, row_major(input)), inplace)
+    def drawn(x: Tensor) -> Tensor:
+        slopes = _slopes(x, float(lower), float(upper))
+        return core.where(core.le(x, 0.0), core.mul(x, slopes), x)  # NaN has the gradient of what is positive
+
+    return _placed(input, in_wide(drawn, x), inplace)
+
+
+def _slopes(x: Tensor, lower: float, upper: float) -> Tensor:
+    """Draw the slopes of rrelu: PyTorch draws for the elements that are not positive alone, one by one."""
+    spec, draw = x.spec, resolve(f"{ATEN}.rrelu_with_noise_functional")
+    if draw is None:
+        return prims.uniform(shape=spec.shape, low=lower, high=upper, dtype=spec.dtype, device=spec.device)
+    blank = prims.full(shape=spec.shape, value=0.0, dtype=spec.dtype, device=spec.device)
+    return opaque(draw, (prims.detach(x), blank, lower, upper, True), {})[1]
 
 
 @torchsymbol("torch.nn.functional.gelu")
