@@ -130,10 +130,10 @@ def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
     if normal == plain:
         return None
     last = channels_last_steps(shape, strides) if 1 in shape else None
-    return normal if last is None else last if _is_channels_last(shape, strides) else _look_alike(shape, strides)
+    return normal if last is None else last if _is_channels_last(shape, strides) else look_alike_steps(shape, strides)
 
 
-def _look_alike(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+def look_alike_steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """Return strides that are not channels last, but for those of sizes above 1."""
     return tuple([1 if n == 1 else s for n, s in zip(shape, strides, strict=True)])
 
@@ -214,7 +214,7 @@ def _in_memory_format(out: TensorSpec, tensors: tuple[TensorSpec, ...], alike: b
         return out
     whole = alike and out.rank == 4 and all(map(fills_channels_last, tensors))
     sorted_steps = strides_in_order(out.shape, tuple(reversed(_sorted_dims(tensors, list(range(out.rank))))))
-    return out.view(out.shape, last if whole or _is_channels_last(out.shape, sorted_steps) else _look_alike(out.shape, last))
+    return out.view(out.shape, last if whole or _is_channels_last(out.shape, sorted_steps) else look_alike_steps(out.shape, last))
 
 
 def laid_out(x: TensorSpec, order: tuple[int, ...]) -> TensorSpec:

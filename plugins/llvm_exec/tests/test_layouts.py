@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from llvm_against_eager import assert_like_eager, program_of
+from llvm_against_eager import assert_like_eager, compiled, program_of
 from torch.nn import functional as F
 
 ACROSS = {
@@ -73,3 +73,12 @@ def test_few_elements_that_lie_far_apart(name, dtype, last):
 def test_windows_are_expressions():
     built = program_of(lambda x: F.avg_pool2d(x, 2), torch.randn(2, 8, 16, 16).to(memory_format=torch.channels_last))
     assert built.groups == 1 and built.workspace == 0
+
+
+@pytest.mark.parametrize("batch", [1, 4, 60])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_kernels_read_images_as_they_lie_whatever_a_view_brings_out(dtype, batch):
+    """The stride of the one image decides on the memory format only after the dimensions are transposed."""
+    x, weight = torch.randn(60).to(dtype).as_strided((1, 4, 5, 3), (batch, 1, 4, 20)), torch.randn(5, 4, 1, 1).to(dtype)
+    fn = lambda x: F.conv2d(x.transpose(-1, -2), weight) * 2 + 1  # noqa: E731
+    torch.testing.assert_close(compiled(fn)(x), fn(x), atol=2e-2, rtol=2e-2)

@@ -13,7 +13,7 @@ from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, sy
 from dovetail.langs.torch import TO_TORCH, OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.collectives import COLLECTIVES
 from dovetail_torch_exec.convolution import USUAL
-from dovetail_torch_exec.formats import Restrided, restrided, variant_called
+from dovetail_torch_exec.formats import Restrided, restrided, symbol_printed, variant_called
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
 from dovetail_torch_exec.halves import InFloat32, float32_variant, symbol_called
@@ -108,9 +108,11 @@ class TorchExecutor(OperatorExecutor):
         """Choose the variant that multiplies 16-bit floats in float32, for large results, or for inputs of an undecided format."""
         chosen = self._in_float32.chosen(implementation, line)
         if chosen is not None:
-            return chosen
+            return self._restrided.chosen(chosen, line, chosen.name)
         variant = self._large.get(implementation.name)
-        return variant if variant is not None and large_results(line) else self._restrided.chosen(implementation, line)
+        if variant is not None and large_results(line):
+            return variant
+        return self._restrided.chosen(implementation, line, line.symbol.id.replace(".", "_"))
 
     def named(self, name: str) -> Callable[..., Any]:
         """Return the function that programs print under `name`, variants included."""
@@ -118,7 +120,11 @@ class TorchExecutor(OperatorExecutor):
         if symbol is not None:
             return float32_variant(symbol, self.implementation(symbol))
         variant = variant_called(name)
-        return super().named(name) if variant is None else restrided(self.implementation(variant[0]).fn, variant[1])
+        if variant is not None:
+            printed, at = variant
+            whole = symbol_printed(printed)
+            return restrided(self.named(printed) if whole is None else self.implementation(whole).fn, at)
+        return super().named(name)
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
         """Copy rows together that linear layers would gather one matrix after the other."""

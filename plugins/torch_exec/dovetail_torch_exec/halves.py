@@ -19,8 +19,7 @@ from dovetail import prims
 from dovetail.extend import BoundSymbol, Tag, TensorSpec
 from dovetail.extend.advanced import Implementation, Symbol, leaves, prims_of, symbol_for, torch_internals
 from dovetail.langs.torch import TO_TORCH, TorchSymbol
-from dovetail.prims import SYMBOLS
-from dovetail_torch_exec.formats import decided
+from dovetail_torch_exec.formats import symbol_printed
 
 BLOCK = 1 << 20  # elements in float32 at a time: of more, the pages would be new to each call, and take longer than the product
 DOTS = 2  # rows up to which PyTorch is as fast with a weight of contiguous rows, with which it has a dot product for each element
@@ -59,9 +58,9 @@ def _widely(fn: Callable[..., Any], dtype: torch.dtype, args: tuple, kwargs: dic
 
 
 def widened(nest: Any, dtype: torch.dtype) -> Any:
-    """Return tensors of a dtype in float32, with strides that say to PyTorch what their specs say, and anything else as it is."""
+    """Return tensors of a dtype in float32, and anything else as it is."""
     if isinstance(nest, Tensor):
-        return decided(nest).float() if nest.dtype is dtype else nest
+        return nest.float() if nest.dtype is dtype else nest
     return type(nest)([widened(x, dtype) for x in nest]) if type(nest) in (tuple, list) else nest
 
 
@@ -176,9 +175,7 @@ def float32_variant(symbol: Symbol, implementation: Implementation) -> Callable[
 
 def symbol_called(name: str) -> Symbol | None:
     """Return the operation that programs print the variant of as `name`; None where there is none."""
-    if not name.startswith(PREFIX):
-        return None
-    return next((s for s in SYMBOLS.values() if s.id.replace(".", "_") == name.removeprefix(PREFIX)), None)
+    return symbol_printed(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
 
 
 def _multiplies_slowly(line: BoundSymbol) -> bool:
