@@ -87,10 +87,11 @@ def test_strides_of_sizes_of_1_that_decide_on_the_memory_format_are_checked(shap
     assert len(dovetail.cache_misses(ours)) == 2
 
 
-def test_other_strides_of_sizes_of_1_do_not_count():
+@pytest.mark.parametrize(("shape", "steps"), [((1, 4), (3,)), ((1, 2, 3, 4), (4, 8, 1))], ids=str)
+def test_other_strides_of_sizes_of_1_do_not_count(shape, steps):
     ours = compiled(torch.sin)
-    for steps in ((1, 3), (7, 3), (40, 3)):
-        x = torch.randn(48).as_strided((1, 4), steps)
+    for step in (1, 7, 40):
+        x = torch.randn(48).as_strided(shape, (step, *steps))
         assert_same(entry_of(ours)((x,), {}) if ours._cache.entries else ours(x), torch.sin(x))
 
 

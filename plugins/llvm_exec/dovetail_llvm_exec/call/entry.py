@@ -15,6 +15,7 @@ from dovetail import prims
 from dovetail.extend import BoundSymbol, Trace
 from dovetail.extend.advanced import Proxy, Symbol, torch_internals
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
+from dovetail.prims.spec import channels_last_steps, normal_strides
 from dovetail_llvm_exec.call import versions
 from dovetail_llvm_exec.call.builtin import compiled
 from dovetail_llvm_exec.call.entry_ir import ANY, INSTRUCTIONS, EntryCode
@@ -263,9 +264,10 @@ class Plan(SizePlan, SettledPlan):
     ) -> None:
         """Check a tensor on the CPU, of a class of torch's own."""
         kind, dtype, device = self.known(type), self.known(dtype), self.known(device)
-        layout = [*shape, *_layout(shape, strides)]
-        if kind not in CLASSES or dtype not in DTYPES or device is not None or not all(n.__class__ in (int, Size) for n in layout):
+        steps = _row_major(shape) if strides is None else strides
+        if kind not in CLASSES or dtype not in DTYPES or device is not None or not all(n.__class__ in (int, Size) for n in (*shape, *steps)):
             raise Declined
+        layout = [*shape, *(steps if _tells_format(shape, steps) else _of_large(shape, steps))]
         row, slot = [self.pointer(kind), DTYPES[dtype], int(requires_grad), len(shape)], self.slot(x)
         if is_symbolic(layout):
             self.with_row(EntryCode.sized_tensor, slot, [*row, *[word for n in layout for word in self.pair(n)]])
@@ -368,11 +370,14 @@ def _is_proxy(value: Any) -> bool:
     return isinstance(value, Proxy)
 
 
-def _layout(shape: tuple, strides: tuple | None) -> list[int]:
-    """Return the strides to check: ANY for sizes of 1, but for those that may decide on the memory format of images and volumes."""
-    steps = _row_major(shape) if strides is None else strides
-    if strides is not None and len(shape) in (4, 5):
-        return list(steps)
+def _tells_format(shape: tuple, steps: Sequence[int]) -> bool:
+    """Return whether the strides of sizes of 1 decide on the memory format, as the others put channels innermost."""
+    sizes, strides = tuple(map(hint_of, shape)), tuple(map(hint_of, steps))
+    return normal_strides(sizes, strides) is not None and channels_last_steps(sizes, strides) is not None
+
+
+def _of_large(shape: tuple, steps: Sequence[int]) -> list[int]:
+    """Return the strides of sizes above 1, and ANY for those of 1."""
     return [ANY if n.__class__ is int and n == 1 else step for n, step in zip(shape, steps, strict=True)]
 
 
