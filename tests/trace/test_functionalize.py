@@ -148,11 +148,18 @@ def fill_from_a_view_of_another_result(x):
     return y, z
 
 
+def write_to_nothing(x):
+    y = x.unsqueeze(0)
+    y[1:].mul_(2)
+    y[:-1] = y[1:]
+    return y * 1
+
+
 FUNCTIONS = (
     *(add_to_a_row, write_through_a_view_of_a_view, read_through_another_view, write_an_intermediate, exchange_rows, overwrite_all),
     *(view_of_storage_made_inside, read_before_and_after, write_twice, split_and_write, unbind_and_write, diagonal_write, masked_write),
     *(indexed_write, out_argument, out_is_an_input, relu_in_place, returns_the_input, returns_views_of_the_input, returns_views_of_one_result),
-    *(zero_then_add, fill_from_a_view_and_write_what_it_viewed, fill_from_a_view_of_another_result),
+    *(zero_then_add, fill_from_a_view_and_write_what_it_viewed, fill_from_a_view_of_another_result, write_to_nothing),
 )
 
 

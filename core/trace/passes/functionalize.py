@@ -414,7 +414,7 @@ def _window_of_repeated(part: BoundSymbol, repeated: BoundSymbol | None) -> dict
         return None
     base, shape, dims = repeated.args[0], repeated.kwargs["shape"], repeated.kwargs["dims"]
     kept = {d for d, n in zip(dims, base.spec.shape, strict=True) if n == shape[d]}
-    if len(kept) == len(shape) or any([n > 1 for d, n in enumerate(part.out.spec.shape) if d not in kept]):
+    if len(kept) == len(shape) or any([n != 1 for d, n in enumerate(part.out.spec.shape) if d not in kept]):
         return None
     return {name: tuple([part.kwargs[name][d] if d in kept else int(name != "starts") for d in dims]) for name in ("starts", "stops", "steps")}
 
