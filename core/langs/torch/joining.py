@@ -14,7 +14,7 @@ from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol
 from dovetail.langs.torch.shape import as_2d, as_3d, reshaped
 from dovetail.prims.shape import replaced
 from dovetail.prims.sizes import index_of
-from dovetail.prims.spec import ceildiv, prod
+from dovetail.prims.spec import ceildiv, prod, view_strides
 from dovetail.trace import TensorProxy, value_of
 from dovetail.trace.proxies import no_value
 
@@ -74,10 +74,11 @@ def stack(tensors: Sequence[Tensor], dim: int = 0):
         message = "stack expects each tensor to be equal size, but got {} at entry 0 and {} at entry {}"
         require(x.spec.shape == first, message, list(first), list(x.spec.shape), i)
     dim = core.canonical_dim(dim, len(first) + 1)
-    if dim == len(first):
-        return joined([core.unsqueezed(x, dim) for x in tensors], dim)
-    whole = joined(tensors, dim)
-    return prims.reshape(whole, shape=(*first[:dim], len(tensors), *first[dim:]))
+    out = joined([core.unsqueezed(x, dim) for x in tensors], dim)
+    if dim == len(first) or all([x.spec.strides is None for x in tensors]):
+        return out
+    whole = prims.cat.meta([x.spec.like(dtype=out.spec.dtype) for x in tensors], dim=dim)  # as PyTorch joins them, and splits the dimension
+    return core.in_layout(out, whole.view(out.spec.shape, view_strides(whole, out.spec.shape)))
 
 
 @torchsymbol("torch.hstack")
