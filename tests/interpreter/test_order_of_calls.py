@@ -332,3 +332,25 @@ class Last:
         return False
 
     __hash__ = None
+
+
+class Named(dict):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class Read:
+    def keys(self):
+        return ["a", "b"]
+
+    def __getitem__(self, key):
+        return key * 2
+
+
+@pytest.mark.parametrize("items", [Read(), (("a", 1), ("b", 2)), {"a": 1}, iter], ids=("mapping", "pairs", "dict", "iterator"))
+def test_keywords_of_a_dict_come_behind_its_items(items):
+    def named(x):
+        source = (pair for pair in (("a", 1), ("q", 2))) if items is iter else items
+        return x, list(Named(source, q=3, a=4).items()), list(Named(q=1).items())
+
+    assert dovetail.jit(named)(torch.ones(1))[1:] == named(torch.ones(1))[1:]

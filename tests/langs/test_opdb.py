@@ -28,7 +28,7 @@ DIFFERS: dict[str, tuple[str, str]] = {  # formatted name -> (what the differenc
     ),
     **dict.fromkeys(("empty", "empty_like", "empty_permuted"), ("not close|not equal", "the values of an empty tensor are whatever was there")),
     "narrow": ("TracedValueError", "a tensor's value decides where it starts"),
-    "tensor_split": (VALUES_DECIDE, "a tensor's values decide the shape of the result"),
+    "tensor_split": ("TracedValueError", "a tensor's values decide where it splits"),
     "repeat_interleave": (
         f"{VALUES_DECIDE}|decomposed: Unclaimed",
         "by a tensor its values decide the shape, unless output_size does; then torch runs it",

@@ -94,8 +94,9 @@ class ContainerMethods:
             return chain(parts, [(name, [], kwargs)] if kwargs else [])
         at = isinstance(owner, defaultdict)  # behind its factory
         if name == "__init__" and isinstance(owner, (list, set, dict, deque)) and len(args) > at:
-            start = (name, [*args[:at], (), *args[at + 1 :]], kwargs)
-            return chain([start], [("update" if isinstance(owner, (set, dict)) else "extend", [args[at]], {})])
+            last = kwargs if isinstance(owner, dict) else {}  # items of their own, behind the others
+            start = (name, [*args[:at], (), *args[at + 1 :]], {} if last else kwargs)
+            return chain([start], [("update" if isinstance(owner, (set, dict)) else "extend", [args[at]], last)])
         return None
 
     def parts_added(self, owner: Any, values: list[Any]) -> Iterator[list[Any]]:
