@@ -275,4 +275,62 @@ def seen(): return a.z
 v=contextvars.ContextVar("v",default=1)
 def f(x): t=v.set(v.get()+1); y=x*v.get(); v.set(v.get()*2); return y
 def seen(): return v.get()
+== a tensor of a base, hidden from the second call on
+class B: t=torch.zeros(1)
+class A(B): pass
+a=A()
+def f(x): B.t=a.t+x; A.t=A.t*2; return a.t*1+B.t
+def seen(): return A.t, B.t
+== a tensor of a metaclass
+class M(type): t=torch.zeros(1)
+class A(metaclass=M): pass
+def f(x): M.t=A.t+x; return A.t*3
+def seen(): return M.t
+== a tensor of a class, through a property
+class A:
+    _t=torch.ones(1)
+    @property
+    def t(self): return self._t*2
+    @t.setter
+    def t(self,v): type(self)._t=v
+a=A()
+def f(x): a.t=a.t+x; return a.t
+def seen(): return A._t
+== objects that share their attributes
+class B:
+    shared={}
+    def __init__(self): self.__dict__=B.shared
+def f(x): b=B(); b.n=getattr(b,"n",0)+1; return x*b.n
+def seen(): return B.shared
+== a singleton
+class S:
+    inst=None
+    def __new__(cls):
+        if cls.inst is None: cls.inst=super().__new__(cls); cls.inst.n=0
+        return cls.inst
+def f(x): s=S(); s.n+=1; return x*s.n
+def seen(): return S().n
+== objects from a pool
+class K:
+    pool={}
+    def __new__(cls,k):
+        if k not in cls.pool: o=super().__new__(cls); o.k=k; o.hits=0; cls.pool[k]=o
+        o=cls.pool[k]; o.hits+=1; return o
+def f(x): return x*K("a").hits+K("b").hits
+def seen(): return {k:v.hits for k,v in K.pool.items()}
+== objects numbered by their class
+class N:
+    _c=0
+    def __init__(self,*kids): N._c+=1; self.id=N._c; self.kids=kids
+    def walk(self):
+        yield self
+        for k in self.kids: yield from k.walk()
+def f(x): t=N(N(),N(N())); return x*sum(n.id for n in t.walk())
+def seen(): return N._c
+== a count on an enum
+class E(enum.Enum):
+    A=1;B=2
+    def bump(self): self.__class__.count=getattr(self.__class__,"count",0)+1; return self.__class__.count
+def f(x): return x*E.A.bump()+E.B.bump()
+def seen(): return E.count
 """

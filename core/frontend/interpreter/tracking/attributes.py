@@ -42,15 +42,22 @@ class Attributes:
 
     def _raw_and_owner(self, cls: type, name: str) -> tuple[Any, type | None]:
         """Return what a class has under a name as the program has left it, and the base where it lies; None for one that the program has written."""
-        if not self.effects.of_classes:
+        if not self.effects.of_classes or not any([(address_of(base), name) in self.effects.written for base in cls.__mro__]):
             return lookup(cls, name), cls
         for base in cls.__mro__:
             now = self.effects.now(base, name)
             if now is not NULL and now is not DELETED:
                 return now, None
-            if now is NULL and name in vars(base):
-                return vars(base)[name], base
+            if now is NULL:
+                self._guard_own(base, name)
+                if name in vars(base):
+                    return vars(base)[name], base
         return NULL, cls
+
+    def _guard_own(self, cls: type, name: str) -> None:
+        """Guard whether a class itself has something under a name, which decides whether what the program has written on a base is seen."""
+        if not cls.__flags__ & IMMUTABLE and not self.is_fresh(cls):
+            self.guard("has" if name in vars(cls) else "hasnot", self.sources.attr(self.sources.const(cls), "__dict__"), name)
 
     def from_class(self, cls: type, name: str) -> Any:
         raw, owner = self._raw_and_owner(cls, name)
@@ -305,6 +312,8 @@ class Attributes:
             if any([self.effects.now(base, name) is DELETED for base in cls.__mro__]):
                 raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
             self.guard_class(cls, name)
+            if (of_meta := self.from_class(type(cls), name)) is not NULL and not type(cls).__flags__ & IMMUTABLE:
+                return self.bound(of_meta, cls, type(cls), name)
             self.guard_class(type(cls), name)
             self.guard_class(type(cls), "__getattr__")
         if raw is not NULL and not is_data(lookup(type(cls), name)) and (value := self.class_bound(raw, cls)) is not NULL:
@@ -350,8 +359,8 @@ class Attributes:
             raise Unsupported(f"the program sets .{name} of a {type(owner).__name__}, whose memory others may share; pass a tensor of that memory")
         elif type(owner) in weakref.ProxyTypes:
             raise EagerCall(f"the program sets .{name} through a weak proxy")
-        elif self.is_outside(owner) and name in _LOOKED_UP:
-            raise EagerCall(f"the program sets .{name} of a {type(owner).__name__} from outside")
+        elif name in _LOOKED_UP and (self.is_outside(owner) or (name == "__dict__" and self.is_outside(value))):
+            raise EagerCall(f"the program sets .{name} of a {type(owner).__name__}, which is from outside or shares it with what is")
         elif self.is_outside(owner) and _can_be_set(owner, name):
             self._guard_field(owner, name)
             self.effects.set(owner, name, value)
