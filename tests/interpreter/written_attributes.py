@@ -1,4 +1,4 @@
-"""Programs that write attributes of objects, classes and modules outside, by all ways there are, and read them again in the same call.
+"""Programs that write what is outside, by all ways there are, and read it again in the same call.
 
 `f` is compiled, and `seen()` returns what it has left outside.
 """
@@ -333,4 +333,100 @@ class E(enum.Enum):
     def bump(self): self.__class__.count=getattr(self.__class__,"count",0)+1; return self.__class__.count
 def f(x): return x*E.A.bump()+E.B.bump()
 def seen(): return E.count
+== a list that grows while it is iterated
+l=[1,2,3]
+def f(x):
+    o=[]
+    for v in l:
+        o.append(v)
+        if v<3 and len(l)<9: l.append(v+5)
+    return x*sum(o)
+def seen(): return l
+== a list that shrinks while it is iterated
+l=[1,2,3]
+def f(x):
+    o=[]
+    for v in l:
+        o.append(v)
+        if len(l)>2: l.pop()
+    return x*sum(o)
+def seen(): return l
+== a list that loses what it gave while it is iterated
+l=[1,2,3]
+def f(x):
+    o=[]
+    for v in l:
+        o.append(v)
+        if len(l)>1: l.remove(v)
+    return x*sum(o)
+def seen(): return l
+== a list that grows in front while it is iterated
+l=[1,2,3]
+def f(x):
+    o=[]
+    for v in l:
+        o.append(v)
+        if len(o)<6: l.insert(0,9)
+        else: break
+    return x*sum(o)
+def seen(): return l
+== a list that changes ahead while it is iterated
+l=[1,2,3]
+def f(x):
+    o=[]
+    for i,v in enumerate(l):
+        l[i]=v+1
+        if i+1<len(l): l[i+1]+=1
+        o.append(v)
+    return x*sum(o)
+def seen(): return l
+== a list that grows between items while it is iterated
+l=[1,2,3]
+def f(x):
+    it=iter(l); jt=iter(l)
+    a=next(it)
+    l.append(7)
+    l[1]=5
+    b=next(jt)
+    return x*(a+b)+sum(it)*sum(jt)
+def seen(): return l
+== a list that is cleared while it is iterated
+l=[1,2,3]
+def f(x):
+    for v in l:
+        l.clear()
+    return x+len(l)
+def seen(): return l
+== a list that grows in a comprehension while it is iterated
+l=[1,2,3]
+def f(x):
+    o=[v for v in l if (l.append(v) if len(l)<6 else 1) or 1]
+    return x*sum(o)
+def seen(): return l
+== a list that grows in a loop within while it is iterated
+l=[1,2,3]
+def f(x):
+    for v in l:
+        for w in l:
+            if len(l)<7: l.append(w)
+            x=x+w
+    return x
+def seen(): return l
+== a list that grows in zip and map while it is iterated
+l=[1,2,3]
+def f(x):
+    for a,b in zip(l,l):
+        if len(l)<6: l.append(a)
+        x=x+a*b
+    m=map(lambda v:(l.append(v) if len(l)<9 else None,v)[1],l)
+    return x*sum(m)
+def seen(): return l
+== a list that grows behind a value while it is iterated
+l=[1,2,3]
+def f(x):
+    for v in l:
+        if x.sum()>0 and len(l)<8: l.append(v+1)
+        x=x+v
+    return x
+def seen(): return l
 """

@@ -317,8 +317,11 @@ class Containers:
             self.guard_keys(value, source)
             return base_of(value).__iter__(value)
         self.guard("len", source, base_of(value).__len__(value))
-        items = base_of(value).__iter__(value)
-        return iter([self.reach(item, self.sources.item(source, i)) for i, item in enumerate(items)])
+
+        def items() -> list[Any]:
+            return [self.reach(item, self.sources.item(source, i)) for i, item in enumerate(base_of(value).__iter__(value))]
+
+        return iter(self.effects.items_of(value, items) if type(value) is list else items())
 
     def tuple_items(self, value: tuple) -> tuple:
         return tuple(self.raw_iter(value))

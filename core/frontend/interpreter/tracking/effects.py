@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dovetail.frontend.class_lookup import NULL, address_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 BLIND = frozenset({"append", "extend", "__setitem__", "add", "update"})  # methods with a result that tells nothing about the container
@@ -38,6 +40,7 @@ class Effects:
         self.of_classes = False  # whether the program has written an attribute of a class
         self.written: dict[tuple[int, str], Any] = {}  # (address of an owner, name): what it is now, DELETED for nothing
         self.shadows: dict[int, Any] = {}  # address of a container: a copy that stands in for it from its first read on
+        self.iterated: dict[int, tuple[list, list]] = {}  # address of a list: itself, and the items that iterators over it go through
         self.blind: dict[int, list[tuple[str, list]]] = {}  # address of a container: methods called on it before it is read
 
     def now(self, owner: Any, name: str) -> Any:
@@ -57,7 +60,7 @@ class Effects:
         self.log.append(Write(owner, "method", name, (list(args), dict(kwargs))))
         if address_of(owner) not in self.shadows:
             waiting = self.blind.setdefault(address_of(owner), [])
-            if name in BLIND and not kwargs:
+            if name in BLIND and not kwargs and address_of(owner) not in self.iterated:
                 waiting.append((name, args))
                 return None
         write, result = self.log[-1], NotImplemented
@@ -72,13 +75,20 @@ class Effects:
         """Delay a call that has an effect outside and no result."""
         self.log.append(Write(None, "call", function, (list(args), dict(kwargs))))
 
+    def items_of(self, owner: list, read: Callable[[], list[Any]]) -> list[Any]:
+        """Return the list that iterators over an outside list go through: `read` reads its items, and what the program writes is written there."""
+        if address_of(owner) not in self.iterated:
+            self.iterated[address_of(owner)] = owner, read()
+        return self.iterated[address_of(owner)][1]
+
     def shadow(self, owner: Any) -> Any:
         """Return a container as the program sees it: itself, or a copy with the waiting writes applied."""
         if not self.blind and not self.shadows:
             return owner
         waiting = self.blind.pop(address_of(owner), None)
         if waiting is not None:
-            copy = self.shadows[address_of(owner)] = self.tracker.copied(owner)
+            _, items = self.iterated.get(address_of(owner), (owner, None))  # iterators see what is written meanwhile
+            copy = self.shadows[address_of(owner)] = self.tracker.copied(owner) if items is None else items
             for name, args in waiting:
                 self.tracker.base_method(copy, name, args, {})
         shadow = self.shadows.get(address_of(owner), owner)
