@@ -429,4 +429,14 @@ def f(x):
         x=x+v
     return x
 def seen(): return l
+== the dict of an object from elsewhere is written
+class A: pass
+a=A(); a.n=1; v=vars(a)
+def f(x): v["n"]+=2; return x*a.n
+def seen(): return v
+== the dict of an object from elsewhere is read
+class A: pass
+a=A(); a.n=1; v=vars(a)
+def f(x): a.n+=1; return x*v["n"]
+def seen(): return v
 """

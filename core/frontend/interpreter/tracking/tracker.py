@@ -17,7 +17,7 @@ from functools import partial
 from types import CellType, FunctionType, MappingProxyType, MethodType, SimpleNamespace
 from typing import Any
 
-from dovetail.errors import NoGradRule, TracedValueError, Unsupported
+from dovetail.errors import EagerCall, NoGradRule, TracedValueError, Unsupported
 from dovetail.frontend.class_lookup import HEAP, NULL, address_of, lookup
 from dovetail.frontend.guards.guard import PLAIN, Guard
 from dovetail.frontend.guards.runtime import decimal_context
@@ -220,6 +220,15 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
             for other, at in list(self.known.values()):
                 if other is not owner and type(other) is type(owner) and not at.kind == source.kind == "const":
                     self.guard("notsame", source, at)
+        self._check_attribute_dicts(written)
+
+    def _check_attribute_dicts(self, written: dict[int, Any]) -> None:
+        """Raise EagerCall where the program writes to an object and knows the dict of its attributes from elsewhere: they are one to CPython alone."""
+        dicts = {id(value) for value, _ in self.known.values() if type(value) is dict and id(value) not in self.views} if written else ()
+        for owner, _ in list(self.known.values()) if dicts else ():
+            namespace = getattr(owner, "__dict__", None) if type(owner).__dictoffset__ and not self.recorder.is_tensor(owner) else None
+            if id(namespace) in dicts and (id(owner) in written or id(namespace) in written):
+                raise EagerCall(f"the program writes to a {type(owner).__name__}, the dict of whose attributes it has from elsewhere")
 
     def pins(self, value: Any) -> bool:
         """Return whether an object that is no argument is guarded by its identity, so that paths below it start at a constant."""
