@@ -302,3 +302,15 @@ def test_a_function_that_only_computes_has_one_program_for_all_sizes():
     for size in range(2, 8):
         torch.testing.assert_close(compiled(torch.ones(size)), torch.ones(size) @ mask(size))
     assert compiled.cache_info().programs == 2
+
+
+def test_a_cache_outside_gets_no_symbols():
+    @functools.cache
+    def split(shape, factors):
+        return [n // k for n, k in zip(shape, factors)], list(factors)
+
+    compiled = dovetail.jit(lambda x: x.reshape(*split(x.shape, (2, 1))[0], -1))
+    for size in (2, 4, 6, 8, 4):
+        assert compiled(torch.ones(size, 3)).shape == (size // 2, 3, 2)
+    for size in range(2, 12, 2):
+        assert [type(n) for n in split((size, 3), (2, 1))[0]] == [int, int]

@@ -133,7 +133,7 @@ def _key(tracker: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -
 
 def _part(tracker: Any, value: Any) -> tuple | None:
     """Return what tells an argument apart; None where a hash of the program's own does."""
-    if type(value) in tracker.atoms:
+    if _is_atom(tracker, value):
         return type(value), value
     if _is_plain(tracker, value):
         return type(value), *[_part(tracker, each) for each in value]
@@ -142,9 +142,13 @@ def _part(tracker: Any, value: Any) -> tuple | None:
     return None
 
 
+def _is_atom(tracker: Any, value: Any) -> bool:
+    return type(value) in tracker.atoms and not tracker.recorder.is_symbolic(value)
+
+
 def _is_plain(tracker: Any, value: Any) -> bool:
     """Return whether a value is plain, or a tuple or a frozenset of such values."""
-    return type(value) in tracker.atoms or (type(value) in (tuple, frozenset) and all([_is_plain(tracker, each) for each in value]))
+    return _is_atom(tracker, value) or (type(value) in (tuple, frozenset) and all([_is_plain(tracker, each) for each in value]))
 
 
 def _from_outside(tracker: Any, *values: Any) -> bool:

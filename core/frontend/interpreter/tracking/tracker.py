@@ -223,7 +223,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self._check_attribute_dicts(written)
 
     def _check_attribute_dicts(self, written: dict[int, Any]) -> None:
-        """Raise EagerCall where the program writes to an object and knows the dict of its attributes from elsewhere: they are one to CPython alone."""
+        """Raise EagerCall where the program writes to an object, or to the dict of its attributes, and knows that dict from elsewhere."""
         dicts = {id(value) for value, _ in self.known.values() if type(value) is dict and id(value) not in self.views} if written else ()
         for owner, _ in list(self.known.values()) if dicts else ():
             namespace = getattr(owner, "__dict__", None) if type(owner).__dictoffset__ and not self.recorder.is_tensor(owner) else None
