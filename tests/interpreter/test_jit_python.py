@@ -392,3 +392,22 @@ def test_the_attributes_of_an_object_are_counted_with_what_the_program_sets(chan
     eager, ours = types.SimpleNamespace(a=1), types.SimpleNamespace(a=1)
     assert dovetail.jit(names["program"])(ours, X) == names["program"](eager, X)
     assert list(vars(ours)) == list(vars(eager))
+
+
+class Compared:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return self.n == other.n if isinstance(other, Compared) else NotImplemented
+
+    __hash__ = None
+
+
+def test_an_object_that_declines_is_compared_with_none():
+    one, two = Compared(1), Compared(2)
+
+    def program(x):
+        return x, one == None, one == None, one != None, None in (one, two), one in [None, two], [None].count(one), one == 3, one == two  # noqa: E711
+
+    assert dovetail.jit(program)(X)[1:] == program(X)[1:]

@@ -417,7 +417,7 @@ def _native_try(left: Any, right: Any, name: str) -> Any:
         return NotImplemented
     if method is None:
         raise TypeError("'NoneType' object is not callable")
-    return method.__get__(left, type(left))(right)
+    return method(left, right) if left is None else method.__get__(left, type(left))(right)  # for None, __get__ returns the method unbound
 
 
 def _length(value: Any) -> int:

@@ -137,7 +137,7 @@ def _part(tracker: Any, value: Any) -> tuple | None:
         return type(value), value
     if _is_plain(tracker, value):
         return type(value), *[_part(tracker, each) for each in value]
-    if lookup(type(value), "__hash__") is object.__hash__ or tracker.source(value) is not None:
+    if lookup(type(value), "__hash__") is object.__hash__:
         return type(value), id(value)
     return None
 
