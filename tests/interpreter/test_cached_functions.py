@@ -314,3 +314,15 @@ def test_a_cache_outside_gets_no_symbols():
         assert compiled(torch.ones(size, 3)).shape == (size // 2, 3, 2)
     for size in range(2, 12, 2):
         assert [type(n) for n in split((size, 3), (2, 1))[0]] == [int, int]
+
+
+def test_a_result_may_hold_itself():
+    @functools.cache
+    def ring(n):
+        items = [n]
+        items.append(items)
+        return items
+
+    compiled = dovetail.jit(lambda x: x * ring(x.shape[0])[1][1][0])
+    for size in (2, 3, 4, 3):
+        torch.testing.assert_close(compiled(torch.ones(size)), torch.full((size,), float(size)))

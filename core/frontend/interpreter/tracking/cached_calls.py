@@ -79,14 +79,16 @@ def _is_new(tracker: Any, value: Any) -> bool:
 
 
 def _contents(value: Any) -> list[Any]:
-    """Return what is in the containers of a result."""
-    if isinstance(value, dict):
-        parts = [*value, *value.values()]
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        parts = list(value)
-    else:
-        return []
-    return [*parts, *[part for each in parts for part in _contents(each)]]
+    """Return what is in the containers of a result; one may hold itself."""
+    parts, waiting, seen = list[Any](), [value], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, (dict, list, tuple, set, frozenset)) and id(each) not in seen:
+            seen.add(id(each))
+            inside = [*each, *each.values()] if isinstance(each, dict) else list(each)
+            parts += inside
+            waiting += inside
+    return parts
 
 
 def _same_contents(a: list[Any], b: list[Any]) -> bool:
