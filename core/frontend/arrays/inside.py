@@ -32,8 +32,7 @@ from dovetail.frontend.recording.tracked_environment import tensor_of
 from dovetail.langs.numpy import FUNCTIONS, LANGUAGE, NumpyProxy, numpy_dtype, records
 from dovetail.langs.torch import LANGUAGE as TORCH
 from dovetail.prims import Symbol
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, is_proxy, leaves, prims_of, tree_map, user_line
-from dovetail.trace.aliases import root_of, view_bases
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, is_proxy, leaves, tree_map, user_line
 from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
@@ -146,15 +145,11 @@ class Arrays:
         """Refuse a program that writes to an array by value, or to the tensor made of it: in eager mode the other would change, too."""
         if not self.by_value:
             return
-        lines = list(prims_of(self.recorder.trace.lines))
-        bases = view_bases(lines)
-        written = {root_of(line.args[0], bases) for line in lines if line.mutates}
-        for tensor, (array, before) in self.by_value.items():
-            if tensor in written or array.tobytes() != before:
-                raise Unsupported(
-                    "the program makes a tensor of an array that is computed while tracing, and writes to one of them; the other would not "
-                    "change: copy the array with torch.tensor, or make it with torch"
-                )
+        if self.recorder.writes_into(list(self.by_value), 0) or any([array.tobytes() != before for array, before in self.by_value.values()]):
+            raise Unsupported(
+                "the program makes a tensor of an array that is computed while tracing, and writes to one of them; the other would not "
+                "change: copy the array with torch.tensor, or make it with torch"
+            )
 
     # calls
 

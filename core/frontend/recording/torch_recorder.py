@@ -121,15 +121,18 @@ class TorchRecorder(CallHooks):
     def only_computes(self, start: int) -> bool:
         lines = self.trace.lines[start:]
         own = {p for line in prims_of(lines) for p in line.writes}
-        return not any([_has_effect(line) and not line.mutates for line in lines]) and own.issuperset(self._written(start))
+        return not any([_has_effect(line) and not line.mutates for line in lines]) and own.issuperset(self._written(start, self._bases()))
 
     def writes_into(self, value: Any, start: int) -> bool:
-        bases = view_bases(prims_of(self.trace.lines))
-        return not self._written(start).isdisjoint([root_of(x, bases) for x in leaves(value) if isinstance(x, TensorProxy)])
+        bases = self._bases()
+        return not self._written(start, bases).isdisjoint([root_of(x, bases) for x in leaves(value) if isinstance(x, TensorProxy)])
 
-    def _written(self, start: int) -> set[Proxy]:
+    def _bases(self) -> dict[Proxy, Proxy]:
+        """Map each view that is recorded to the value it is a view of."""
+        return view_bases(prims_of(self.trace.lines))
+
+    def _written(self, start: int, bases: dict[Proxy, Proxy]) -> set[Proxy]:
         """Return the tensors that own the memory into which the lines from `start` on write."""
-        bases = view_bases(prims_of(self.trace.lines))
         return {root_of(line.args[0], bases) for line in prims_of(self.trace.lines[start:]) if line.mutates}
 
     def state_of_generator(self) -> bytes:

@@ -61,7 +61,7 @@ def symbol_printed(name: str) -> Symbol | None:
 
 
 def undecided(line: BoundSymbol) -> tuple[str, ...]:
-    """Return the places of the arguments whose strides of sizes of 1 may decide on the layout of a result.
+    """Return the places of the arguments with strides of sizes of 1 that may decide on the layout of a result.
 
     A place is a position, or k for all keywords, with an n before it where the argument looks like channels last, and is not by its spec.
     """
@@ -98,7 +98,7 @@ def _is_look_alike(x: Proxy) -> bool:
 
 
 def restrided(fn: Callable[..., Any], at: Sequence[str]) -> Callable[..., Any]:
-    """Return `fn` for arguments, at these places, whose strides of sizes of 1 are anything."""
+    """Return `fn` for arguments, at these places, with any strides of sizes of 1."""
     positions = [(int(place.removeprefix("n")), place[0] == "n") for place in at if place[-1] != "k"]
     keywords = next((place for place in at if place[-1] == "k"), None)
 

@@ -228,7 +228,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         for owner, _ in list(self.known.values()) if dicts else ():
             namespace = getattr(owner, "__dict__", None) if type(owner).__dictoffset__ and not self.recorder.is_tensor(owner) else None
             if id(namespace) in dicts and (id(owner) in written or id(namespace) in written):
-                raise EagerCall(f"the program writes to a {type(owner).__name__}, the dict of whose attributes it has from elsewhere")
+                raise EagerCall(f"the program writes to a {type(owner).__name__}, and has the dict of its attributes from elsewhere")
 
     def pins(self, value: Any) -> bool:
         """Return whether an object that is no argument is guarded by its identity, so that paths below it start at a constant."""
