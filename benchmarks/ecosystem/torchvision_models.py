@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from cases import Case
 from torchvision import models
+from torchvision.models.video.mvit import MSBlockConfig, MViT
 
 CLASSIFIERS = {  # each family's smallest, and the size of its images
     **dict.fromkeys(("alexnet", "squeezenet1_1", "vgg11", "resnet18", "resnext50_32x4d", "wide_resnet50_2"), 64),
@@ -21,13 +22,16 @@ OPTIONS = {  # inception_v3's auxiliary classifier takes images of 299 pixels
     "inception_v3": {"init_weights": False, "aux_logits": False},
 }
 SEGMENTATION = ("deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large", "fcn_resnet50")
-VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 224, "mvit_v1_b": 224, "swin3d_t": 32}
+VIDEO = {  # the frames of each family's smallest, and their size: s3d pools no less than these
+    **dict.fromkeys(("r3d_18", "mc3_18", "r2plus1d_18", "swin3d_t"), (16, 32)),
+    "s3d": (13, 209),
+}
 DETECTORS = {
     "retinanet_resnet50_fpn": {},
     "fcos_resnet50_fpn": {},
     "fasterrcnn_mobilenet_v3_large_320_fpn": {"box_detections_per_img": 5},
-    "maskrcnn_resnet50_fpn": {"box_detections_per_img": 5, "box_batch_size_per_image": 32},
-    "keypointrcnn_resnet50_fpn": {"box_detections_per_img": 5, "box_batch_size_per_image": 32},
+    "maskrcnn_resnet50_fpn": {"box_detections_per_img": 5, "box_batch_size_per_image": 8},
+    "keypointrcnn_resnet50_fpn": {"box_detections_per_img": 5, "box_batch_size_per_image": 8},
     "ssd300_vgg16": {},
     "ssdlite320_mobilenet_v3_large": {},
 }
@@ -38,8 +42,9 @@ def cases() -> Iterator[Case]:
         yield Case("torchvision", name, partial(classifier, name, size), loss=total)
     for name in SEGMENTATION:
         yield Case("torchvision", name, partial(segmentation, name), loss=total)
-    for name, size in VIDEO.items():
-        yield Case("torchvision", name, partial(video, name, size))
+    for name, (frames, size) in VIDEO.items():
+        yield Case("torchvision", name, partial(video, name, frames, size))
+    yield Case("torchvision", "mvit, as mvit_v1_b", mvit)
     yield Case("torchvision", "raft_small", raft, modes=("eval",))
     for name, options in DETECTORS.items():
         yield Case("torchvision", name, partial(detector, name, options, False), modes=("eval",))
@@ -61,8 +66,28 @@ def segmentation(name: str) -> tuple[torch.nn.Module, tuple, dict]:
     return models.get_model(name, weights=None, weights_backbone=None, num_classes=4), (torch.randn(2, 3, 64, 64),), {}
 
 
-def video(name: str, size: int) -> tuple[torch.nn.Module, tuple, dict]:
-    return models.get_model(name, weights=None, num_classes=5), (torch.randn(1, 3, 16, size, size),), {}
+def video(name: str, frames: int, size: int) -> tuple[torch.nn.Module, tuple, dict]:
+    return models.get_model(name, weights=None, num_classes=5), (torch.randn(1, 3, frames, size, size),), {}
+
+
+def mvit() -> tuple[torch.nn.Module, tuple, dict]:
+    """Return the network of mvit_v1_b, which knows videos of 16 frames of 224 pixels alone, for 8 frames of 64 pixels."""
+    heads = [1, 2, 2, *[4] * 11, 8, 8]
+    blocks = [
+        MSBlockConfig(
+            num_heads=count,
+            input_channels=96 * count,
+            output_channels=96 * after,
+            kernel_q=[3, 3, 3] if count > before else [],
+            kernel_kv=[3, 3, 3],
+            stride_q=[1, 2, 2] if count > before else [],
+            stride_kv=[1, 8 // count, 8 // count],
+        )
+        for before, count, after in zip([1, *heads], heads, [*heads[1:], 8])
+    ]
+    choices = {"residual_pool": False, "residual_with_cls_embed": False, "rel_pos_embed": False, "proj_after_attn": False}
+    model = MViT(spatial_size=(64, 64), temporal_size=8, block_setting=blocks, num_classes=5, **choices)
+    return model, (torch.randn(1, 3, 8, 64, 64),), {}
 
 
 def raft() -> tuple[torch.nn.Module, tuple, dict]:
