@@ -115,24 +115,30 @@ def spaced(x: Tensor) -> Tensor:
 def run(fn: Callable[..., Any], arguments: Sequence[Tensor], layout: Callable[[Tensor], Tensor] = torch.clone, factors: Any = None) -> list[Tensor]:
     """Return the results, and the gradients of both arguments where there are any; `factors(x)` is multiplied into arguments and cotangents."""
     factors = factors or torch.ones_like
-    leaves = [(x.detach() * factors(x)).requires_grad_() for x in arguments]
+    leaves = [(x.detach() * factors(x).to(x.dtype)).requires_grad_() for x in arguments]
     results = fn(*map(layout, leaves))
     results = [results] if isinstance(results, Tensor) else list(results)
     inexact = [out for out in results if out.requires_grad]
     if inexact:
         flows = [torch.arange(1.0, out.numel() + 1).remainder(4).add(1).div(2).reshape(out.shape).to(out.dtype) for out in inexact]
-        flows = [g * factors(g) for g in flows]
+        flows = [g * factors(g).to(g.dtype) for g in flows]
         grads = torch.autograd.grad(inexact, leaves, flows, allow_unused=True)
         results += [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads)]
     return [out.detach() for out in results]
 
 
 def precise(fn: Callable[..., Any], arguments: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the results in float64, and how far roundings of the arguments and the cotangents move them."""
-    wide, eps, generator = [x.double() for x in arguments], torch.finfo(arguments[0].dtype).eps, torch.Generator().manual_seed(0)
+    """Return the results in float64, and how far roundings of the arguments and the cotangents move them, in float64 and in their own dtype."""
+    wide, info, generator = [x.double() for x in arguments], torch.finfo(arguments[0].dtype), torch.Generator().manual_seed(0)
+
+    def moved(x: Tensor) -> Tensor:
+        """Return factors that move elements by up to a unit in their last place; in that of subnormal numbers there is more of them."""
+        unit = (info.smallest_normal * info.eps / x.detach().double().abs()).nan_to_num(0.0, 0.0).clamp(info.eps)
+        return 1 + unit * (torch.rand(x.shape, generator=generator) * 2 - 1).double()
+
     exact = run(fn, wide)
-    moved = [run(fn, wide, factors=lambda x: 1 + eps * (torch.rand(x.shape, generator=generator) * 2 - 1).double()) for _ in range(3)]
-    rooms = [torch.stack([(other[i].double() - out.double()).abs().nan_to_num(0.0, 0.0) for other in moved]).amax(0) for i, out in enumerate(exact)]
+    others = [run(fn, each, factors=moved) for each in (wide, wide, wide, arguments, arguments)]
+    rooms = [torch.stack([(other[i].double() - out.double()).abs().nan_to_num(0.0, 0.0) for other in others]).amax(0) for i, out in enumerate(exact)]
     return exact, rooms
 
 
