@@ -161,13 +161,14 @@ def is_proxy(value: Any) -> bool:
 def leaves(tree: Any) -> Iterator[Any]:
     """List what is in nested tuples, lists and dicts, from left to right."""
     kind = type(tree)  # isinstance would also ask a proxy which class it stands for
-    if issubclass(kind, (tuple, list)):
-        for item in tree:
-            yield from leaves(item)
-    elif issubclass(kind, dict):
-        yield from leaves(list(tree.values()))
-    else:
+    if not issubclass(kind, (tuple, list, dict)):
         yield tree
+        return
+    for item in tree.values() if issubclass(kind, dict) else tree:
+        if issubclass(type(item), (tuple, list, dict)):
+            yield from leaves(item)
+        else:
+            yield item
 
 
 def proxies(tree: Any) -> list[Proxy]:

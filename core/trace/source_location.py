@@ -47,6 +47,13 @@ def register_interpreter(function: Callable, place: Callable[[FrameType], tuple[
     """Let `place` say, of a frame of `function`, which file and line of other code it runs."""
     INTERPRETERS[function.__code__] = place
     _INTERPRETING.add(function.__module__)
+    _may_run_users_code.cache_clear()
+
+
+@cache
+def _may_run_users_code(module: str) -> bool:
+    """Whether a frame of a module can be the user's, or run the user's code."""
+    return module in _INTERPRETING or not module.startswith(_PACKAGES)
 
 
 @cache
@@ -64,8 +71,7 @@ def user_line() -> str:
     """Return file:line of the innermost frame that is neither this package's nor torch's, whether CPython or an interpreter of ours runs it."""
     frame = sys._getframe(1)
     while frame.f_back:
-        module = frame.f_globals.get("__name__", "")  # the code of a frame is slower to read: CPython tells audit hooks of that
-        if module in _INTERPRETING or not module.startswith(_PACKAGES):
+        if _may_run_users_code(frame.f_globals.get("__name__", "")):  # the code of a frame is slower to read: CPython tells audit hooks of that
             code = frame.f_code
             if (run := INTERPRETERS.get(code)) is not None:
                 file, line = run(frame)
