@@ -318,12 +318,13 @@ class Cache:
         """Record why a program was compiled; warn once when that has happened too often."""
         self.compiled_at = self.calls
         self.exploring.discard(self.calls)  # what compiling it has explored is the same miss
-        self.misses.append("; ".join(dict.fromkeys(reasons)) or "the first call")
+        reasons = sorted(dict.fromkeys(reasons), key=_is_of_another_form)
+        self.misses.append("; ".join(reasons) or "the first call")
         limit = options.RECOMPILE_LIMIT.read()
         if len(self.misses) <= limit or self.warned or self.mode == "none":
             return
         self.warned = True
-        latest = [miss.split("; ")[0] for miss in self.misses[1:]]  # the guard of the program that ran last
+        latest = [miss.split("; ")[0] for miss in self.misses[1:]]  # the guard of the program that ran last, of those called in the same form
         subjects = [re.split(" (?:is )?no longer | has become | now has | is not there", reason)[0] for reason in latest]
         subject, times = Counter(subjects).most_common(1)[0]
         last = latest[len(subjects) - 1 - subjects[::-1].index(subject)]
@@ -452,6 +453,11 @@ def _pinned(cache: weakref.ref[Cache], sentence: str) -> None:
 
 def _is_symbolic(entry: Entry) -> bool:
     return entry.symbolic
+
+
+def _is_of_another_form(reason: str) -> bool:
+    """Return whether a program was for a call with more or fewer arguments: why it does not fit says little where there are others."""
+    return reason.startswith("the call no longer has")
 
 
 def _unless(others: Sequence[Entry], call: Call) -> Call:

@@ -77,6 +77,20 @@ def test_one_warning_names_the_guard_that_keeps_failing():
     assert compiled.cache_info().programs == 12, "calls go on to be right"
 
 
+def test_the_warning_of_many_programs_leaves_out_those_of_calls_with_other_arguments():
+    def fn(x, name, y=None):
+        return (x if y is None else x + y) * len(name)
+
+    compiled, x = dovetail.jit(fn), torch.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(9):
+            name = "n" * (i // 2 + 1)
+            compiled(x, name) if i % 2 else compiled(x, name, x)
+    (warning,) = [each for each in caught if "was compiled" in str(each.message)]
+    assert "was compiled 9 times, 7 times because of args[1] (args[1] is no longer 'nnnn')" in str(warning.message)
+
+
 def test_scenario_52_no_caching_compiles_at_each_call():
     compiled, x = dovetail.jit(lambda x: x + 1, cache="none"), torch.ones(2)
     for i in range(3):
