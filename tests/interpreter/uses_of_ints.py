@@ -145,7 +145,7 @@ slice(n).indices(10),slice(1,n,2),L[slice(n,None,3)]
 string.ascii_letters[n],"abcdefghij"[:n],"a,b,c,d".split(",",n),"abc".ljust(n,"."),"abc".center(n+3),"x".join("ab"*n)
 "abcabc".find("c",n),"z".zfill(n),"aaaa".replace("a","b",n)
 bisect.bisect(L,n),heapq.nsmallest(n,[5,1,4]),heapq.nlargest(2,[n,1,9]),textwrap.shorten("a b c d e f g",n+6)
-re.sub("a","b","aaaa",n),re.match(r"a{%d}"%n,"a"*9) is not None,re.split(",","a,b,c,d",n)
+re.sub("a","b","aaaa",count=n),re.match(r"a{%d}"%n,"a"*9) is not None,re.split(",","a,b,c,d",maxsplit=n)
 datetime.timedelta(days=n),datetime.date(2020,1,n),datetime.datetime(2020,1,1)+datetime.timedelta(hours=n)
 hashlib.md5(str(n).encode()).hexdigest()
 array.array("i",[n]*3).tolist(),bytearray(n)[0:1],memoryview(bytes(n)).nbytes
