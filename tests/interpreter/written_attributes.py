@@ -439,4 +439,100 @@ class A: pass
 a=A(); a.n=1; v=vars(a)
 def f(x): a.n+=1; return x*v["n"]
 def seen(): return v
+== keys of a dict that grows
+d={"a":1}
+def f(x):
+    k=d.keys(); n=len(k); d["z"]=1; d.pop("a",0)
+    return x*n+len(k), list(k), "z" in k, k-{"q"}, list(reversed(k))
+def seen(): return d
+== pairs and values of a dict that changes
+d={"a":1,"b":2}
+def f(x):
+    i,v=d.items(),d.values(); d["a"]=9; d["q"]=3; d.pop("b",None)
+    return x*sum(v), sorted(i), len(i)
+def seen(): return d
+== values that a loop changes ahead of itself
+d={"a":1,"b":2,"c":3}
+def f(x):
+    o=[]
+    for k,v in d.items():
+        o.append(v)
+        for j in d: d[j]+=v
+    for v in d.values():
+        o.append(v); d["c"]=7
+    return x*sum(o)
+def seen(): return d
+== values that a generator reads when they have changed
+d={"a":1,"b":2}
+def f(x):
+    g=((k,v) for k,v in d.items())
+    for k in d: d[k]=d[k]+5
+    return x, list(g)
+def seen(): return d
+== a dict that grows while it is iterated
+d={"a":1,"b":2}
+def f(x):
+    try:
+        for k in d: d[k+"x"]=1
+    except RuntimeError as e: return x, str(e)
+def seen(): return d
+== a dict that loses keys while its pairs are iterated
+d={"a":1,"b":2,"c":3}
+def f(x):
+    try:
+        for k,v in d.items(): d.pop(k)
+    except RuntimeError as e: return x, str(e)
+    return x, len(d)
+def seen(): return d
+== a dict that grows in a comprehension over it
+d={"a":1}
+def f(x):
+    try: return x, {k:d.setdefault(k+"y",1) for k in d}
+    except RuntimeError as e: return x, str(e)
+def seen(): return d
+== a dict that grows between the items of an iterator
+d={"a":1,"b":2}
+def f(x):
+    it=iter(d); a=next(it); d["a"]=5; b=next(it); d["c"]=6
+    try: return x, a, b, next(it)
+    except RuntimeError as e: return x, a, b, str(e)
+def seen(): return d
+== values of a dict that is cleared and filled again
+d={"a":1,"b":2}
+def f(x):
+    v,k=d.values(),d.keys(); d.clear(); d.update(n=4); d.__ior__({"m":x.shape[0]})
+    return x*sum(v), list(k)
+def seen(): return d
+== pairs of an ordered dict that moves
+import collections
+d=collections.OrderedDict(a=1,b=2)
+def f(x):
+    k,i=d.keys(),d.items(); d.move_to_end("a"); d["b"]=7
+    return x, list(k), list(i), [v for v in d.values()]
+def seen(): return list(d.items())
+== pairs of a counter and of a dict with a factory
+import collections
+c,d=collections.Counter("aab"),collections.defaultdict(list,k=[1])
+def f(x):
+    i,j=c.items(),d.items(); c.update("bz"); d["new"].append(2); d["k"].append(3)
+    return x*len(i)+len(j), sorted(i), list(j)
+def seen(): return c,d
+== a dict in reverse that changes
+d,l={"a":1,"b":2},[1,2]
+def f(x):
+    r,s=reversed(d),reversed(l); d["b"]=5; l[0]=8; l.append(9)
+    o=[d[k] for k in r],list(s)
+    t=reversed(d); d["c"+str(len(d))]=1
+    try: return x, o, list(t)
+    except RuntimeError as e: return x, o, str(e)
+def seen(): return d,l
+== a relaxation that reads what it has written
+d={"s":0.0,"a":9.0,"b":9.0}
+e={"s":{"a":1.0,"b":5.0},"a":{"b":1.0},"b":{}}
+def f(x):
+    for u,du in d.items():
+        for v,w in e[u].items():
+            if du+w+x.sum()*0<d[v]: d[v]=du+w
+    return x, [d[k] for k in "sab"]
+def seen(): return d
 """

@@ -38,7 +38,7 @@ from dovetail.trace.source_location import CodeMap
 
 _ATOMS = frozenset({int, bool, str, bytes, type(None), type(...), type(NotImplemented)})
 _ITERATORS = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "enumerate", "zip", "list_reverseiterator"})
-_VIEW_ITERATORS = frozenset({"dict_keyiterator", "dict_valueiterator", "dict_itemiterator"})
+_VIEW_ITERATORS = frozenset({"dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "odict_iterator"})
 _FIXED = (type, ModuleType, CodeType, BuiltinFunctionType, Symbol)
 _FIXED_NAMES = frozenset(
     {"method_descriptor", "wrapper_descriptor", "classmethod_descriptor", "getset_descriptor", "member_descriptor", "ContextVar", "Fresh"}

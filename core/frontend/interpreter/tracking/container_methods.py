@@ -165,11 +165,15 @@ def _get(tracker: Any, owner: Any, key: Any, default: Any = None) -> Any:
     return tracker.raw_item(owner, key) if tracker.raw_contains(owner, key) else default
 
 
+def _view(name: str, mapping: Any) -> Any:
+    return getattr(base_of(mapping), name)(mapping)
+
+
 _ANSWERS = {  # methods in C that are answered without a copy of the whole container; its class may have others, which `super()` went by
     "get": _get,
-    "keys": lambda tracker, owner: dict.fromkeys(tracker.raw_iter(owner)).keys(),
-    "values": lambda tracker, owner: dict(tracker.raw_pairs(owner)).values(),
-    "items": lambda tracker, owner: dict(tracker.raw_pairs(owner)).items(),
+    "keys": lambda tracker, owner: tracker.keys_of(owner).keys(),
+    "values": lambda tracker, owner: _view("values", tracker.pairs_of(owner)),
+    "items": lambda tracker, owner: _view("items", tracker.pairs_of(owner)),
     "__getitem__": lambda tracker, owner, key: tracker.raw_item(owner, tracker.hashable(key)),
     "__contains__": lambda tracker, owner, item: tracker.raw_contains(owner, tracker.hashable(item)),
     "__len__": lambda tracker, owner: tracker.raw_len(owner),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType, MethodType
 from typing import Any
@@ -311,29 +311,47 @@ class Containers:
         if source is None:
             return base_of(value).__iter__(value)
         if isinstance(value, MAPPINGS):
-            self.guard_keys(value, source)
-            return iter(self._keys(value))
+            return iter(self.keys_of(value))
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, source)
             return base_of(value).__iter__(value)
+        return iter(self.items_of(value))
+
+    def items_of(self, value: Any) -> list[Any]:
+        """Return a list of the items of an outside sequence, for iterators: that of a list changes as the list does."""
+        source = self.contents(value)
         self.guard("len", source, base_of(value).__len__(value))
 
         def items() -> list[Any]:
             return [self.reach(item, self.sources.item(source, i)) for i, item in enumerate(base_of(value).__iter__(value))]
 
-        return iter(self.effects.items_of(value, items) if type(value) is list else items())
+        return self.effects.items_of(value, items) if type(value) is list else items()
 
     def tuple_items(self, value: tuple) -> tuple:
         return tuple(self.raw_iter(value))
 
-    def _keys(self, mapping: Any) -> list[Any]:
-        """Return the keys, those of a view with what was written to it."""
-        keys = dict.fromkeys(base_of(mapping).__iter__(mapping))
+    def _keys(self, mapping: Any) -> dict:
+        """Return a dict with the keys of an outside mapping, those of a view with what was written to it."""
+        self.guard_keys(mapping, self.contents(mapping))
+        kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
+        keys = kind.fromkeys(base_of(mapping).__iter__(mapping))
         owner = self.views.get(id(mapping))
         for write in self.effects.log if owner is not None else ():
             if write.owner is owner and write.what != "method":
                 keys.pop(write.name, None) if write.value is DELETED else keys.setdefault(write.name)
-        return list(keys)
+        return keys
+
+    def keys_of(self, mapping: Any) -> dict:
+        """Return a dict with the keys of an outside mapping, for iterators and views: it changes as a dict does."""
+        return self.effects.keys_of(mapping, lambda: self._keys(mapping)) if self._changes_at_once(mapping) else self._keys(mapping)
+
+    def pairs_of(self, mapping: Any) -> dict:
+        """Return a dict with the pairs of an outside mapping, for views of them: it changes as a dict does."""
+        return self.effects.items_of(mapping, lambda: self.copied(mapping)) if self._changes_at_once(mapping) else dict(self.raw_pairs(mapping))
+
+    def _changes_at_once(self, mapping: Any) -> bool:
+        """Return whether what the program writes into an outside mapping is seen by iterators and views of it."""
+        return isinstance(mapping, dict) and id(mapping) not in self.views
 
     def next(self, iterator: Iterator[Any]) -> Any:
         outside = self.source(iterator) is not None and not self.recorder.only_numbers(iterator)
@@ -354,4 +372,6 @@ class Containers:
 
     def raw_pairs(self, mapping: Any) -> list[tuple[Any, Any]]:
         """Return the pairs of an outside mapping as C code reads them."""
-        return [(key, self.raw_item(mapping, key)) for key in self.raw_iter(mapping)]
+        mapping = self.effects.shadow(mapping)
+        keys = base_of(mapping).__iter__(mapping) if self.contents(mapping) is None else self._keys(mapping)
+        return [(key, self.raw_item(mapping, key)) for key in keys]

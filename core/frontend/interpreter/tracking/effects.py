@@ -40,7 +40,8 @@ class Effects:
         self.of_classes = False  # whether the program has written an attribute of a class
         self.written: dict[tuple[int, str], Any] = {}  # (address of an owner, name): what it is now, DELETED for nothing
         self.shadows: dict[int, Any] = {}  # address of a container: a copy that stands in for it from its first read on
-        self.iterated: dict[int, tuple[list, list]] = {}  # address of a list: itself, and the items that iterators over it go through
+        self.iterated: dict[int, tuple[Any, Any]] = {}  # address of a list or dict: itself, and a copy that iterators and views go through
+        self.keys: dict[int, tuple[dict, dict]] = {}  # address of a dict: itself, and one with its keys, which those go through that read no values
         self.blind: dict[int, list[tuple[str, list]]] = {}  # address of a container: methods called on it before it is read
 
     def now(self, owner: Any, name: str) -> Any:
@@ -62,6 +63,7 @@ class Effects:
             waiting = self.blind.setdefault(address_of(owner), [])
             if name in BLIND and not kwargs and address_of(owner) not in self.iterated:
                 waiting.append((name, args))
+                self._change_keys(owner, name, args, kwargs)
                 return None
         write, result = self.log[-1], NotImplemented
         try:
@@ -69,17 +71,35 @@ class Effects:
         finally:
             if result is NotImplemented:
                 self.log = [other for other in self.log if other is not write]
+        self._change_keys(owner, name, args, kwargs)
         return result
+
+    def _change_keys(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Let iterators and views of the keys of an outside dict see a method that has changed it."""
+        _, keys = self.keys.get(address_of(owner), (owner, None))
+        if keys is None:
+            return
+        if name in ("__setitem__", "setdefault"):
+            args = [args[0], None]
+        self.tracker.base_method(keys, name, args, kwargs)
+        if name in ("update", "__ior__", "__init__"):
+            keys.update(dict.fromkeys(keys))
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Delay a call that has an effect outside and no result."""
         self.log.append(Write(None, "call", function, (list(args), dict(kwargs))))
 
-    def items_of(self, owner: list, read: Callable[[], list[Any]]) -> list[Any]:
-        """Return the list that iterators over an outside list go through: `read` reads its items, and what the program writes is written there."""
+    def items_of(self, owner: Any, read: Callable[[], Any]) -> Any:
+        """Return what iterators and views of an outside list or dict go through: `read` copies it, and what the program writes is written there."""
         if address_of(owner) not in self.iterated:
             self.iterated[address_of(owner)] = owner, read()
         return self.iterated[address_of(owner)][1]
+
+    def keys_of(self, owner: dict, read: Callable[[], dict]) -> dict:
+        """Return what iterators and views of the keys of an outside dict go through: `read` makes a dict of them, which changes as `owner` does."""
+        if address_of(owner) not in self.keys:
+            self.keys[address_of(owner)] = owner, read()
+        return self.keys[address_of(owner)][1]
 
     def shadow(self, owner: Any) -> Any:
         """Return a container as the program sees it: itself, or a copy with the waiting writes applied."""
