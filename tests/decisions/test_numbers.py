@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import array
+import datetime
+import decimal
+import fractions
 import math
 import random
 import runpy
@@ -248,3 +252,26 @@ def test_bounds_of_draws_that_are_drawn_themselves():
         random.seed(seed)
         torch.testing.assert_close(fn(torch.arange(8.0)), expected)
         assert random.getstate() == state
+
+
+CONSTRUCTED = {
+    "a timedelta": lambda x: datetime.timedelta(days=positive(x)).total_seconds(),
+    "a timedelta by position": lambda x: datetime.timedelta(positive(x), 2).days,
+    "a date": lambda x: datetime.date(2024, 1, day=positive(x)).isoformat(),
+    "a Decimal": lambda x: decimal.Decimal(positive(x)) / 4,
+    "a Fraction": lambda x: fractions.Fraction(positive(x), 12),
+    "bytes": lambda x: (bytes(positive(x)), positive(x).to_bytes(length=2, byteorder="big")),
+    "a keyword of a function in C": lambda x: (round(2.34567, ndigits=positive(x)), pow(3, exp=positive(x)), sum([1, 2], start=positive(x))),
+    "an array": lambda x: array.array("i", [positive(x), 3]).tolist(),
+}
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTED)
+def test_classes_in_c_take_numbers(construct):
+    program = CONSTRUCTED[construct]
+    fn = compiled(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for x in (*inputs(4), *inputs(4)):
+            assert fn(x) == program(x)
+    assert graph_of(fn).eager_calls == 0

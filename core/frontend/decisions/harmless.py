@@ -51,6 +51,7 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(
         Calls.call,
         Calls.make_native,
+        Calls._make_native,
         Operators.truth,
         Operators.operator,
         Operators.unary,
@@ -62,7 +63,7 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(TorchRecorder.truth, TorchRecorder.operate, TorchRecorder.call, TorchRecorder.concrete, TorchRecorder._operate, TorchRecorder._torch),
     *(TorchRecorder.with_values, *_nested(TorchRecorder.with_values), TorchRecorder.draw, with_integers),
     *(recorded, *_nested(recorded)),
-    *(Calls.call_native, Calls._call_native, fresh.outside_call, *_nested(fresh.outside_call), fresh._drawn, fresh._run_again),
+    *(Calls.call_native, Calls._call_native, Calls._with_values, fresh.outside_call, *_nested(fresh.outside_call), fresh._drawn, fresh._run_again),
     *(choices.picked, *_nested(choices.picked), *choices.MODELS.values()),
     *(
         TorchRecorder._recorded,

@@ -138,7 +138,7 @@ class ValueHooks(ArrayHooks):
                 return self.environment.noted(result)
         if session is None:
             return call(function, args, kwargs, frame)
-        return session.attempt(lambda *args: call(function, list(args), kwargs, frame), args, {})
+        return session.attempt(lambda *args, **kwargs: call(function, list(args), kwargs, frame), args, kwargs)
 
     def sized(self, operands: tuple) -> tuple:
         numbers = dict.fromkeys([x for x in leaves(operands) if self.is_number(x)])

@@ -121,9 +121,14 @@ class Calls:
             return self._join(owner, list(self.spread(args[0])))  # an iterator may write numbers into text as it goes
         if self.recorder.writes_text and not isinstance(args[0] if type(function) in _UNBOUND and args else owner, BASES):
             args, kwargs = list(self.legible(args)), self.legible(kwargs)  # but a container keeps what it gets as it is
-        if any([self.recorder.is_number(x) for x in args]) and all([type(x) in self.atoms or self.recorder.is_number(x) for x in args]):
-            return self.recorder.with_values(self._call_native, function, args, kwargs, frame)
-        return self._call_native(function, args, kwargs, frame)
+        return self._with_values(self._call_native, function, args, kwargs, frame)
+
+    def _with_values(self, call: Callable, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Return call(function, args, kwargs, frame), where need be with values in the place of numbers that stand among atoms alone."""
+        values = [*args, *kwargs.values()]
+        if any([self.recorder.is_number(x) for x in values]) and all([type(x) in self.atoms or self.recorder.is_number(x) for x in values]):
+            return self.recorder.with_values(call, function, args, kwargs, frame)
+        return call(function, args, kwargs, frame)
 
     def looks_up_in_python(self, mapping: Any) -> bool:
         """Return whether the class of a dict looks keys up, or makes missing items, in Python."""
@@ -206,6 +211,12 @@ class Calls:
             self._check_hooks(args[-2:])
         if maker is range and any(map(self.recorder.is_number, args)) and (counted := self.recorder.counted(args)) is not None:
             return counted
+        if rule is DEEP:
+            return self._with_values(self._make_native, maker, args, kwargs, frame)
+        return self._make_native(maker, args, kwargs, frame)
+
+    def _make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        rule = rule_of(maker)
         check_constructor(self, maker, args)
         if rule is None:
             self.recorder.unknown(self, maker, args, kwargs)
