@@ -20,7 +20,7 @@ NAMES = {"torch": torch, "F": F, "math": math, "operator": operator, "collection
 ASKED = [
     *("bool(n)", "complex(r)", "round(r)", "operator.index(n)", "n.item().bit_length()"),
     *("r.item().is_integer()", "hash(n.item())", "x * 2 if n > 2 else x", "x if n.item() == 3 else -x"),
-    *("x if 1 < n.item() < 5 else -x", "x if not n else -x", "n and x", "x.is_nonzero()", "torch.zeros(n.item())"),
+    *("x if 1 < n.item() < 5 else -x", "x if not n else -x", "n and x", "n.is_nonzero()", "torch.zeros(n.item())"),
     *("torch.ones((2, n.item()))", "torch.empty(n.item())", "torch.eye(n.item())", "torch.Size([n.item()])"),
     *("torch.arange(n.item())", "torch.arange(0, r.item(), 0.5)"),
     *("x.reshape(n.item(), -1)", "x.expand(n.item(), 4, 3)", "x[n.item()]", "x[: n.item()]", "x.select(0, n.item())"),
@@ -38,7 +38,7 @@ ASKED = [
     *("max(n.item(), 2.5)", "min(r.item(), 1)", "sorted([n.item(), 2])"),
     *("[v for v in [1, 2] if v < n.item()]", "math.sqrt(r.item())", "math.floor(r)", "math.isclose(r.item(), 2.5)"),
     *("hex(n.item())", "chr(n.item())", "json.dumps([r.item()])"),
-    *("x * 0.5 ** n.item()", "all(x > 0)", "any(x[0] > 0)", "max(x[0])", "3.0 in x"),
+    *("x * 0.5 ** n.item()", "all((x > 0).flatten())", "any(x[0] > 0)", "max(x[0])", "3.0 in x"),
 ]
 RIGHT = [
     *("len(str(x))", "len(f'{n}{r}')", "x * n.item()", "x ** r.item()", "torch.pow(x, r.item())", "x > r.item()", "torch.where(x > 2, r.item(), x)"),

@@ -31,11 +31,11 @@ def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad:
     return autograd.require_gradient(parameter) if needs_grad else parameter
 
 
-def check_no_leaf(p: Proxy, leaves: Collection[Proxy], programs: Iterable[Sequence[BoundSymbol]]) -> None:
-    """Raise where `p`, which is to be written, is one of `leaves`, or a view of it by a line of `programs`."""
+def check_no_leaf(p: Proxy, is_leaf: Callable[[Proxy], bool], programs: Iterable[Sequence[BoundSymbol]]) -> None:
+    """Raise where `p`, which is to be written, is a leaf that requires a gradient, or a view of one by a line of `programs`."""
     root = root_of(p, tracked_views([line for lines in programs for line in lines]))
     which = "a leaf" if root is p else "a view of a leaf"
-    require(root not in leaves, "{} Variable that requires grad is being used in an in-place operation.", which, error=RuntimeError)
+    require(not is_leaf(root), "{} Variable that requires grad is being used in an in-place operation.", which, error=RuntimeError)
 
 
 def detach_earlier_reads(recorder: Any, p: Proxy) -> bool:

@@ -87,6 +87,10 @@ class TracedAutograd:
             return False
         return tracker.reach(real.is_leaf, tracker.sources.attr(tracker.source(p), "is_leaf"))
 
+    def refuses_writes(self, tracker: Tracker, p: Proxy) -> bool:
+        """Return whether a tensor is a leaf that requires a gradient, into which nothing may be written with grad mode on."""
+        return p in self.leaves or (self.requires_grad(tracker, p) and self.is_leaf(tracker, p))
+
     def set_grad(self, tracker: Tracker, p: Proxy, value: Any) -> None:
         """Set or delete the gradient of a tensor; outside it happens after the computation."""
         self.grad_of(tracker, p)

@@ -154,9 +154,6 @@ class Requester(Machinery):
 
     def _of_tensor(self, tensor: TensorProxy, question: str) -> Any:
         if tensor.spec.numel != 1:
-            if question == "__bool__":
-                values = "more than one value" if tensor.spec.numel else "no values"
-                raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
             raise no_value(tensor)
         if question == "__bool__":
             return self.decide(Request("a condition", question, [tensor], steps.truth, None, "bool({})"))[0]

@@ -31,7 +31,7 @@ from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
 from dovetail.torch_internals import OpOverload, any_autocast
-from dovetail.trace import NumberProxy, Proxy, Trace, is_proxy, to_callable, tree_map, user_line
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, requires_grad, to_callable, tree_map, user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -138,13 +138,17 @@ class TrackedEnvironment(TorchEnvironment):
                 if question.strip("_") in COMPARISONS and all([type(x) in (int, float) or x in self.reals for x in others]):
                     return bool(self.rounded(self._real(question.strip("_"), (proxy, *others))))
                 return host_numbers.meaning(question, self._pinned(proxy), tuple(map(self._pinned, others)))
+        if question == "__bool__" and isinstance(proxy, TensorProxy) and self.language is LANGUAGE and proxy.spec.numel != 1:
+            values = "more than one value" if proxy.spec.numel else "no values"
+            raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
         if self.session is None or self.parsing:
             return super().value(proxy, question, others)
         return self.session.answer(proxy, question, others)
 
     def check_write(self, p: Proxy, trace: Trace) -> None:
-        if leaves := self.tracker.recorder.autograd.leaves:
-            check_no_leaf(p, leaves, (*trace.enclosing, trace.lines))
+        autograd = self.tracker.recorder.autograd
+        if autograd.leaves or requires_grad(p):
+            check_no_leaf(p, lambda root: autograd.refuses_writes(self.tracker, root), (*trace.enclosing, trace.lines))
 
     @property
     def restarts(self) -> bool:
