@@ -278,3 +278,26 @@ def test_a_pullback_is_called_behind_a_decision(fn):
         x = torch.tensor([value, 0.3, -0.2])
         torch.testing.assert_close(compiled_fn(x), fn(x))
     assert graph_of(compiled_fn).eager_calls == 0 and compiled_fn.cache_info().misses < 5
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_argument_may_be_made_to_require_a_gradient_before_or_after_a_decision(late):
+    def attack(x, direction):
+        if late and direction.sum() > 1:
+            direction = direction / 2
+        x.requires_grad_()
+        loss = (x * x).sum()
+        (grad,) = torch.autograd.grad(loss, x)
+        step = 1.0
+        while ((x + step * direction) ** 2).sum() > loss + step * (grad @ direction):
+            step /= 2
+            if step < 0.1:
+                break
+        return x.detach() + step * direction, step
+
+    fn = compiled(attack)
+    for start, sign in ((1.0, -1.0), (2.0, 1.0), (0.5, -1.0), (1.0, 2.0)):
+        ours, theirs = torch.full((2,), start), torch.full((2,), start)
+        direction = torch.tensor([sign, 0.0])
+        torch.testing.assert_close(fn(ours, direction), attack(theirs, direction))
+        assert ours.requires_grad and theirs.requires_grad

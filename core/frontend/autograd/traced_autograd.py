@@ -21,6 +21,7 @@ from dovetail.trace import Proxy, TensorProxy, Trace, is_proxy, requires_grad, u
 from dovetail.trace.aliases import tracked_views
 
 if TYPE_CHECKING:
+    from dovetail.frontend.guards.source import Source
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 UNUSED = "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
@@ -35,7 +36,7 @@ class TracedAutograd:
         recorder: the TorchRecorder of the trace.
         grads: what the program has set `.grad` of a tensor to.
         leaves: tensors computed by the program that it has called requires_grad_() on, and parameters that it has created.
-        marked: tensors from outside that it has called requires_grad_() on, before it read them.
+        marked: tensors from outside that it has called requires_grad_() on, before it read them, each with that call.
         frozen: leaves that it has called requires_grad_(False) on, and tensors that it has called detach_() on: the detached views of them that
             lines read from there on.
         parameters: the parameters among the tensors that the program has created.
@@ -51,7 +52,7 @@ class TracedAutograd:
         self.recorder = recorder
         self.grads: dict[Proxy, Any] = {}
         self.leaves: dict[Proxy, None] = {}
-        self.marked: set[Proxy] = set()
+        self.marked: dict[Proxy, Source] = {}
         self.frozen: dict[Proxy, Proxy] = {}
         self.parameters: dict[Proxy, None] = {}
         self.hooks: dict[Proxy, dict[int, Any]] = {}
@@ -364,8 +365,9 @@ class TracedAutograd:
                 f"requires_grad_() of an argument that the compiled function has written to before, holds a view of, or has decided by, is not "
                 f"traced; call it first, or outside\n  called at {user_line()}"
             )
-        tracker.calls.append(tracker.sources.fresh(tracker.source(p), len(tracker.calls), torch.Tensor.requires_grad_))
-        self.marked.add(p)
+        call = tracker.sources.fresh(tracker.source(p), len(tracker.calls), torch.Tensor.requires_grad_)
+        tracker.calls.append(call)
+        self.marked[p] = call
         p.spec = p.spec.like(requires_grad=True)
         return p
 

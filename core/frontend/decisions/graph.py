@@ -227,6 +227,7 @@ class Graph:
         self.skips = True  # whether replays leave out the states on their way; not where that has led to another state
         self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
         self.handles_errors = False  # whether the program handles errors of operations, which leave it where they are raised between decisions
+        self.marks = False  # whether the program lets tensors from outside require a gradient, which is done before the first segment runs
         self.creates = False  # whether np.zeros and its like are traced, since the program writes traced values into what they return
         self.is_compiling = True  # what torch.compiler.is_compiling() says; not where the program raises an error of its own then
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not

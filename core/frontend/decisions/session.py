@@ -259,6 +259,9 @@ class Session(CountingRequester):
             raise tracker.refusal
         if any(map(self.recorder.is_of_gradients, tracker.calls)):
             raise GoEager("it has a gradient that arrives at a tensor subclass, besides")
+        if tracker.calls and {*tracker.calls} <= {*self.recorder.autograd.marked.values()}:
+            self.graph.marks = True
+            raise GoEager("it calls requires_grad_() on a tensor from outside, besides")
         if tracker.calls:
             raise GoEager("it draws from a random generator of Python's or NumPy's, or reads a clock, besides")
         if moves_generator(self.drawn, tracked=True):
