@@ -397,7 +397,7 @@ class Cache:
                     before.trial_call.left = max(self.next_trial - self.calls + 1, 1)
                 self.next_trial = self.calls + trial_call.left - (not ran) if trial_call is not None else NEVER
             self.entries, self.retired_entry = (entry, *[other for other in self.entries if other is not entry]), None
-            call = entry.call if self.mode == "guards" else GENERATE(unguarded(entry.prologue_traces[-1]))
+            call = entry.call if self.mode == "guards" else entry.restarting(GENERATE(unguarded(entry.prologue_traces[-1])))
             if entry.symbolic:
                 call = _unless([other for other in self.entries if not other.symbolic and other.key == entry.key], call)
             trial = functools.partial(trial_call, guarded=self.mode == "guards") if trial_call is not None else not_compiled

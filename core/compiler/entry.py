@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import FunctionType
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from dovetail import options, prims
 from dovetail.compiler.agreement import agree
 from dovetail.compiler.compilation import Compilation, Distribution, Pass
+from dovetail.compiler.errors_at_run import before_changes, generators_of, starting_again
 from dovetail.compiler.pipeline import ACQUIRE, GENERATE, Programs, compile_programs
 from dovetail.compiler.training import training
 from dovetail.executors import Priority, fast_call_for
@@ -34,6 +35,10 @@ Call = Callable[[tuple, dict], Any]  # of positional and keyword arguments; retu
 Run = Callable[..., Any]  # of the inputs that the prologue unpacked
 
 
+def _as_it_is(call: Call) -> Call:
+    return call
+
+
 @dataclass(frozen=True)
 class Entry:
     """One compiled call.
@@ -50,6 +55,7 @@ class Entry:
         trial_call: the same call with its program beside the reference, None where nothing is tried.
         symbolic: whether sizes of the program are symbols.
         graph: its decisions, where the function needs values; None for a straight line.
+        restarting: makes a call of one whose program may end unfinished.
     """
 
     call: Call
@@ -63,6 +69,7 @@ class Entry:
     trial_call: TrialCall | None = None
     symbolic: bool = False
     graph: Graph | None = None
+    restarting: Callable[[Call], Call] = _as_it_is
 
     @cached_property
     def fits(self) -> Call:
@@ -73,14 +80,14 @@ class Entry:
 class TrialCall:
     """A call that runs its program beside the reference, behind the same guards, and the number of calls until the next one."""
 
-    def __init__(self, trial: Trial, prologue: Trace, run: Run):
-        self.trial, self.prologue, self.run = trial, prologue, run
+    def __init__(self, trial: Trial, prologue: Trace, run: Run, restarting: Callable[[Call], Call]):
+        self.trial, self.prologue, self.run, self.restarting = trial, prologue, run, restarting
         self.calls: dict[bool, Call] = {}  # with and without guards
 
     def follow(self, call: FunctionType) -> None:
         """Run the guards by the code of `call`, which does so for the program alone."""
         scope = call.__globals__ | {self.prologue.lines[-1].args[0].name: self.run}
-        self.calls[True] = FunctionType(call.__code__, scope, call.__name__)
+        self.calls[True] = self.restarting(FunctionType(call.__code__, scope, call.__name__))
 
     @property
     def left(self) -> int:
@@ -95,7 +102,7 @@ class TrialCall:
         """Return the result, or a Miss where a guard fails; without guards where `guarded` is False."""
         if guarded not in self.calls:
             prologue = bound(self.prologue, self.run)
-            self.calls[guarded] = GENERATE(prologue if guarded else unguarded(prologue))
+            self.calls[guarded] = self.restarting(GENERATE(prologue if guarded else unguarded(prologue)))
         return self.calls[guarded](args, kwargs)
 
 
@@ -134,20 +141,24 @@ def compile_call(
                 switched = any([requires_grad(p) for line in acquired.trace.lines for p in line.writes])  # it may switch grad mode on itself
                 history = torch.is_grad_enabled() or switched
                 compilation = Compilation(executors, passes, recompute, account, history=history, stage_bytes=stage_bytes, distribution=distribution)
-                return _entry(acquired, compile_programs(acquired, compilation), switched)
+                return _entry(fn, acquired, compile_programs(acquired, compilation), switched)
         finally:
             acquired.forget()
 
 
-def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
-    """Generate code for all programs; `switched` says that the function switches grad mode on."""
+def _entry(fn: Callable, acquired: Acquired, programs: Programs, switched: bool) -> Entry:
+    """Generate code for all programs of `fn`; `switched` says that the function switches grad mode on."""
     executors = programs.compilation.executors
     compute, compute_in_trial, trials = _computation(programs)
+    restarting: Callable[[Call], Call] = _as_it_is
+    if (generators := generators_of(acquired, programs)) is not None:
+        compute, compute_in_trial = before_changes(compute), compute_in_trial and before_changes(compute_in_trial)
+        restarting = partial(starting_again, fn, generators)
     finish = GENERATE(programs.epilogue[-1]) if programs.epilogue and _sole_result(programs) is None else None
     if finish is not None and switched and not torch.is_grad_enabled():
         finish = torch.enable_grad()(finish)  # values written with grad mode off go to detached tensors
     prologue = bound(programs.prologue, _joined(acquired, compute, finish))
-    trial_call = TrialCall(trials[0], prologue, _joined(acquired, compute_in_trial, finish)) if compute_in_trial is not None else None
+    trial_call = TrialCall(trials[0], prologue, _joined(acquired, compute_in_trial, finish), restarting) if compute_in_trial is not None else None
     backward = programs.trained.backward if programs.trained is not None else []
     agree([programs.computation[-1], *backward[-1:]])
     alone = (
@@ -162,7 +173,7 @@ def _entry(acquired: Acquired, programs: Programs, switched: bool) -> Entry:
             trial_call.follow(call)
     refusals = programs.trained.rules.refusals if programs.trained is not None else []
     groups = (tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue))
-    return Entry(call, executors.key, *groups, trials, refusals, trial_call, acquired.trace.relations is not None)
+    return Entry(restarting(call), executors.key, *groups, trials, refusals, trial_call, acquired.trace.relations is not None, restarting=restarting)
 
 
 def _deferred(prologue: Trace) -> Call:

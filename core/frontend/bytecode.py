@@ -110,6 +110,7 @@ class _Interpreted(Acquired):
         self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
         self.objects: Sequence[Source] = ()
         self.buffers = tracker.buffers.values()
+        self.changes, self.calls = bool(captured.effects), bool(tracker.calls)
         self.leaves = tuple(recorder.autograd.leaves)
         self.spent, self.distinct, self.differentiates = recorder.autograd.spent, recorder.autograd.changed(), recorder.autograd.used
         if (

@@ -306,6 +306,8 @@ class Acquired:
         leaves: values that require a gradient, which flows no further.
         differentiates: whether the program computes gradients itself.
         buffers: arrays and other buffers whose content is guarded.
+        changes: whether the call changes objects from outside.
+        calls: whether it draws numbers, or reads clocks, before the program runs.
     """
 
     build: Callable[[list, tuple], Any] | None = None
@@ -314,6 +316,8 @@ class Acquired:
     leaves: Collection[Proxy] = ()
     differentiates = False
     buffers: Collection[Any] = ()
+    changes = False
+    calls = False
 
     def __init__(self, trace: Trace, tensors: list[torch.Tensor]):
         self.trace, self.tensors = trace, tensors

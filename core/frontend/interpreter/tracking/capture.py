@@ -70,7 +70,7 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
         error.__traceback__ = strip(error.__traceback__)
         tracker.check_snapshots()
         happened = tracker.effects.log or tracker.calls or recorder.has_effects()
-        if happened and isinstance(error, Exception) and not isinstance(error, tracker.refusals):
+        if happened and not isinstance(error, (KeyboardInterrupt, *tracker.refusals)):
             raise PendingWrites from error
         raise
     recorder.finish(tracker)

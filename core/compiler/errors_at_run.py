@@ -1,0 +1,74 @@
+"""Programs that raise when they run: the call starts again in eager mode, so that all happens that the function does before the error.
+
+A program computes first, and changes objects and tensors from outside at its end.  Where the computation raises, nothing has changed yet, while
+eager mode has done what precedes the error in the function.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from dovetail import prims
+from dovetail.compiler.pipeline import Programs
+from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.frontend.decisions.generators import Generators
+from dovetail.frontend.environment import Acquired
+from dovetail.frontend.interpreter.tracebacks import error_text
+from dovetail.trace import BoundSymbol
+from dovetail.trace.passes.functionalize import written_inputs
+
+
+class Unfinished(Exception):
+    """A program has raised its cause before it changed anything outside."""
+
+
+def generators_of(acquired: Acquired, programs: Programs) -> Generators | None:
+    """Return the random generators to set back before a call starts again; None where it could not, or would change nothing before an error."""
+    changes = acquired.changes or (bool(programs.epilogue) and bool(written_inputs(programs.epilogue[-1])))
+    lines = [line for line in programs.computation[-1].lines if line.symbol is not prims.delete]
+    generators = Generators()
+    if not changes or acquired.calls or programs.compilation.distribution is not None or any(map(_writes, lines)):
+        return None
+    return generators if generators.note(lines) is None else None
+
+
+def _writes(line: BoundSymbol) -> bool:
+    """Return whether a line writes into inputs before the program is over."""
+    return bool(getattr(line.implementation, "writes", ()))
+
+
+def before_changes(compute: Callable) -> Callable:
+    """Return a computation that raises Unfinished from the errors of `compute`."""
+
+    def run(*inputs: Any) -> Any:
+        try:
+            return compute(*inputs)
+        except GradientDisagreement:
+            raise
+        except Exception as error:
+            raise Unfinished from error
+
+    return run
+
+
+def starting_again(fn: Callable, generators: Generators, call: Callable) -> Callable:
+    """Return `call`, a compiled call of `fn`, such that it runs that in eager mode where the program ends unfinished."""
+
+    def whole(args: tuple, kwargs: dict) -> Any:
+        before = generators.state() if generators.any else {}
+        try:
+            return call(args, kwargs)
+        except Unfinished as unfinished:
+            raised = error_text(unfinished.__cause__)
+        generators.restore(before)
+        result = fn(*args, **kwargs)
+        name = getattr(fn, "__qualname__", type(fn).__name__)
+        warnings.warn(
+            f"{name} raised {raised} as a compiled program, and does not raise it in eager mode, in which this call ran. Please report it as a bug",
+            stacklevel=4,
+        )
+        return result
+
+    return whole

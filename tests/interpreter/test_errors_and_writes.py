@@ -1,0 +1,178 @@
+"""Calls that raise leave what eager mode leaves: what the function has done before the error, in lists, objects, buffers, prints and generators."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dovetail
+
+
+class State:
+    """What the programs write, from outside."""
+
+    def __init__(self):
+        self.log, self.count, self.buffer, self.table = [], 0, torch.zeros(3), {}
+
+
+def index(state, x, i):
+    state.log.append("before")
+    state.count += 1
+    y = x[i]
+    state.log.append("after")
+    return y
+
+
+def written_before(state, x, i):
+    state.buffer.add_(x)
+    y = state.buffer[i]
+    state.buffer.mul_(2)
+    return y
+
+
+def drawn_before(state, x, i):
+    noise = torch.rand(3)
+    state.table[len(state.table)] = noise
+    y = (x + noise)[i]
+    state.buffer = torch.rand(3)
+    return y
+
+
+def printed_before(state, x, i):
+    print("start", x.sum().item())
+    state.log.append(x.shape)
+    loss = F.cross_entropy(x[None].expand(len(i), 3), i)
+    print("end")
+    return loss.round(decimals=3)
+
+
+def branches_before(state, x, i):
+    state.log.append("start")
+    if x.sum() > 0:
+        state.log.append("positive")
+    return x[i]
+
+
+def in_finally(state, x, i):
+    try:
+        state.log.append("try")
+        return x[i]
+    finally:
+        state.log.append("finally")
+        state.count += 1
+
+
+def embedded(state, x, i):
+    state.count += 1
+    return F.embedding(i, x[:, None])
+
+
+def factored(state, x, i):
+    state.table["last"] = x.sum()
+    y = torch.linalg.cholesky(torch.eye(3) * (1 - i.max()))
+    state.log.append("after")
+    return y
+
+
+VALUES = [0, 7, 2, 9, 1]
+
+
+def outcomes(jit: Callable, program: Callable, capsys) -> list:
+    """Return what each call returns or raises, and what it leaves."""
+    torch.manual_seed(0)
+    state, found = State(), []
+    compiled = jit(lambda x, i: program(state, x, i))
+    for n, value in enumerate(VALUES):
+        x = torch.arange(3.0) - n
+        try:
+            result = compiled(x, torch.tensor([value])).tolist()
+        except (IndexError, RuntimeError) as error:
+            result = "an IndexError" if isinstance(error, IndexError) else "a RuntimeError"
+        found.append((result, x.tolist(), state.log.copy(), state.count, state.buffer.tolist(), repr(state.table), capsys.readouterr().out))
+    return [*found, torch.rand(1).item()]
+
+
+@pytest.mark.parametrize("program", [index, written_before, drawn_before, printed_before, branches_before, in_finally, embedded, factored])
+def test_a_call_whose_program_raises_leaves_what_precedes_the_error(program, capsys):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*report it as a bug")
+        assert outcomes(dovetail.jit, program, capsys) == outcomes(lambda f: f, program, capsys)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.drop, self.head, self.calls = torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 4), 0
+
+    def forward(self, x, y):
+        self.calls += 1
+        return F.cross_entropy(self.head(self.drop(self.norm(x))), y)
+
+
+def test_a_batch_with_a_label_out_of_range_counts_as_in_eager_mode():
+    nets = [Net(), Net()]
+    nets[1].load_state_dict(nets[0].state_dict())
+    for net, call in ((nets[0], nets[0]), (nets[1], dovetail.jit(nets[1]))):
+        torch.manual_seed(1)
+        for labels in ([0, 1], [2, 9], [3, 0], [4, 4], [1, 2]):
+            x = torch.randn(2, 3)
+            if max(labels) < 4:
+                call(x, torch.tensor(labels)).backward()
+            else:
+                with pytest.raises(IndexError):
+                    call(x, torch.tensor(labels))
+        net.last = torch.rand(1)
+    torch.testing.assert_close(dict(nets[1].named_buffers()), dict(nets[0].named_buffers()))
+    torch.testing.assert_close([p.grad for p in nets[1].parameters()], [p.grad for p in nets[0].parameters()])
+    assert nets[0].calls == nets[1].calls == 5 and nets[0].last == nets[1].last
+
+
+@pytest.mark.parametrize("mode", ["guards", "none", "same input"])
+def test_it_does_so_with_any_cache(mode):
+    log = []
+
+    def f(x, i):
+        log.append("f")
+        return x[i]
+
+    fn = dovetail.jit(f, cache=mode)
+    for i in (0, 5, 1, 6):
+        if i < 3:
+            fn(torch.ones(3), torch.tensor([i]))
+        else:
+            with pytest.raises(IndexError):
+                fn(torch.ones(3), torch.tensor([i]))
+    assert log == ["f"] * 4
+
+
+class Stopped(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [Stopped, SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration, ArithmeticError])
+@pytest.mark.parametrize("branches", [False, True])
+def test_writes_before_any_exception_of_the_program_happen(error, branches):
+    log = []
+
+    def f(x, stops):
+        x.add_(1)
+        log.append("written")
+        if stops if not branches else x.sum() > 4:
+            raise error("stop")
+        return x
+
+    fn = dovetail.jit(f)
+    for start in (0.0, 3.0, 0.0, 3.0):
+        x = torch.full((2,), start)
+        if start:
+            with pytest.raises(error, match="stop"):
+                fn(x, True)
+        else:
+            fn(x, False)
+        assert x.tolist() == [start + 1] * 2
+    assert len(log) == 4
