@@ -535,4 +535,83 @@ def f(x):
             if du+w+x.sum()*0<d[v]: d[v]=du+w
     return x, [d[k] for k in "sab"]
 def seen(): return d
+== a deque that changes ahead of its iterator
+import collections
+q=collections.deque([1,2,3],maxlen=4)
+def f(x):
+    o=[]
+    for i,v in enumerate(q):
+        o.append(v); q[i]=v*2
+        if i+1<len(q): q[i+1]+=10
+    r=reversed(q); q[0]=5
+    return x*sum(o), list(r)
+def seen(): return q
+== a deque that grows while it is iterated
+import collections
+q=collections.deque([1,2,3])
+def f(x):
+    o=[]
+    try:
+        for v in q: o.append(v); q.append(v)
+    except RuntimeError as e: return x*sum(o), str(e)
+def seen(): return q
+== a set that grows while it is iterated
+s={1,2,3}
+def f(x):
+    try:
+        for v in s: s.add(v+100)
+    except RuntimeError as e: return x, str(e)
+    return x, sorted(s)
+def seen(): return sorted(s)
+== a set that loses items while it is iterated
+s={1,2,3}
+def f(x):
+    try:
+        for v in s: s.discard(v)
+    except RuntimeError as e: return x, str(e)
+    return x, len(s)
+def seen(): return sorted(s)
+== iterators of C over a list that changes
+l=[1,2,3]
+def f(x):
+    i=[itertools.chain(l,l), itertools.islice(l,2), itertools.cycle(l), itertools.accumulate(l), itertools.takewhile(lambda v: v<60,l)]
+    l.append(len(l)); l[0]=50
+    return x, [list(itertools.islice(j,5)) for j in i]
+def seen(): return l
+== iterators of C over a dict that changes
+d,e={"a":1},{"b":2}
+def f(x):
+    c=itertools.chain(d,e); a=next(c); e["n"+str(len(e))]=3
+    return x, a, list(c)
+def seen(): return e
+== attributes in vars() that change
+class O: pass
+o=O(); o.a=1; o.b=2
+def f(x):
+    d=vars(o); k,i=d.keys(),d.items(); o.new=4; o.a=9; r=[]
+    for n,v in d.items():
+        r.append(v); o.b=v+10
+    return x*sum(r), list(k), sorted(i), len(d), "new" in k
+def seen(): return vars(o)
+== attributes that come while vars() is iterated
+class O: pass
+o=O(); o.a=1; o.b=2
+def f(x):
+    try:
+        for k in vars(o): setattr(o,k+"x",1)
+    except RuntimeError as e: return x, str(e)
+def seen(): return vars(o)
+== attributes that are deleted behind a view
+class O: pass
+o=O(); o.a=1
+def f(x):
+    d=o.__dict__; d["q"]=1; k=d.keys(); v=d.values(); del o.q; d.update(w=2); o.a+=1
+    return x*sum(v), list(k), [n for n in reversed(d)]
+def seen(): return vars(o)
+== globals that a view shows
+n=1
+def f(x):
+    g=globals(); k=g.keys(); c=len(k); g["z"+str(c)]=3
+    return x, len(k)-c, "z"+str(c) in k, g["z"+str(c)]
+def seen(): return n
 """

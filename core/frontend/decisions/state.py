@@ -38,6 +38,7 @@ from dovetail.trace.source_location import CodeMap
 
 _ATOMS = frozenset({int, bool, str, bytes, type(None), type(...), type(NotImplemented)})
 _ITERATORS = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "longrange_iterator", "enumerate", "zip", "list_reverseiterator"})
+_DEQUE_ITERATORS = (type(iter(deque())), type(reversed(deque())))
 _VIEW_ITERATORS = frozenset({"dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "odict_iterator"})
 _FIXED = (type, ModuleType, CodeType, BuiltinFunctionType, Symbol)
 _FIXED_NAMES = frozenset(
@@ -254,7 +255,7 @@ class Reader:
             return "function", Same(x.__code__), Same(x.__globals__), tuple([self.of(part) for part in parts])
         if kind is MethodType:
             return "method", self.of(x.__func__), self.of(x.__self__)
-        if kind.__name__ in _ITERATORS and kind.__module__ == "builtins":
+        if (kind.__name__ in _ITERATORS and kind.__module__ == "builtins") or kind in _DEQUE_ITERATORS:
             return kind.__name__, self._reduced(x.__reduce__())
         if kind.__name__ in _VIEW_ITERATORS and kind.__module__ == "builtins":
             return kind.__name__, self._reduced(x.__reduce__()), self._reduced(tuple(gc.get_referents(x)))

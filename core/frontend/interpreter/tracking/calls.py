@@ -262,6 +262,8 @@ class Calls:
         elif _iterates(function) or issubclass(created, _ITERATED):
             indexed = (lambda x: x) if created is permutations else self.indexed  # which takes an int alone
             stored = _STORED.get(function, ())
+            if created.__module__ == "itertools":
+                args = [x if i in stored else self.gone_through(x) for i, x in enumerate(args)]
             args = [x if i in stored else indexed(self._drawn(x)) for i, x in enumerate(args)]
             kwargs = {name: x if name in stored else indexed(self._drawn(x) if name in _ITERABLES else x) for name, x in kwargs.items()}
         stores = isinstance(function, type) or getattr(function, "__name__", None) == "__new__"

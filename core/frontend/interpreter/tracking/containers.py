@@ -289,7 +289,7 @@ class Containers:
         """Return the length of an outside container as C code counts it."""
         value = self.effects.shadow(value)
         if id(value) in self.views:  # what is set or deleted there has not happened yet
-            return len(list(self.raw_iter(value)))
+            return len(self._keys(value))
         source, length = self.contents(value), base_of(value).__len__(value)
         if source is not None:
             self.guard("len", source, length)
@@ -314,18 +314,29 @@ class Containers:
             return iter(self.keys_of(value))
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, source)
-            return base_of(value).__iter__(value)
+            copy = self.effects.items_of(value, lambda: set(value)) if type(value) is set else value
+            same_order = all([a is b for a, b in zip(copy, base_of(value).__iter__(value), strict=True)])
+            return iter(copy) if same_order and copy is not value else base_of(value).__iter__(value)
         return iter(self.items_of(value))
 
-    def items_of(self, value: Any) -> list[Any]:
-        """Return a list of the items of an outside sequence, for iterators: that of a list changes as the list does."""
+    def items_of(self, value: Any) -> Any:
+        """Return a container of the items of an outside sequence, for iterators: that of a list or a deque changes as it does."""
         source = self.contents(value)
         self.guard("len", source, base_of(value).__len__(value))
 
         def items() -> list[Any]:
             return [self.reach(item, self.sources.item(source, i)) for i, item in enumerate(base_of(value).__iter__(value))]
 
+        if type(value) is deque:
+            return self.effects.items_of(value, lambda: deque(items(), value.maxlen))
         return self.effects.items_of(value, items) if type(value) is list else items()
+
+    def gone_through(self, value: Any) -> Any:
+        """Return what an iterator of C goes through, item by item, in the place of an outside container: what the program writes is seen."""
+        value = self.effects.shadow(value)
+        if type(value) not in (list, dict, deque) or self.contents(value) is None:
+            return value
+        return self.keys_of(value) if type(value) is dict else self.items_of(value)
 
     def tuple_items(self, value: tuple) -> tuple:
         return tuple(self.raw_iter(value))
@@ -343,15 +354,15 @@ class Containers:
 
     def keys_of(self, mapping: Any) -> dict:
         """Return a dict with the keys of an outside mapping, for iterators and views: it changes as a dict does."""
-        return self.effects.keys_of(mapping, lambda: self._keys(mapping)) if self._changes_at_once(mapping) else self._keys(mapping)
+        if id(mapping) in self.views:
+            return self.effects.attributes_of(self.views[id(mapping)], lambda: self._keys(mapping), valued=False)
+        return self.effects.keys_of(mapping, lambda: self._keys(mapping)) if isinstance(mapping, dict) else self._keys(mapping)
 
     def pairs_of(self, mapping: Any) -> dict:
         """Return a dict with the pairs of an outside mapping, for views of them: it changes as a dict does."""
-        return self.effects.items_of(mapping, lambda: self.copied(mapping)) if self._changes_at_once(mapping) else dict(self.raw_pairs(mapping))
-
-    def _changes_at_once(self, mapping: Any) -> bool:
-        """Return whether what the program writes into an outside mapping is seen by iterators and views of it."""
-        return isinstance(mapping, dict) and id(mapping) not in self.views
+        if id(mapping) in self.views:
+            return self.effects.attributes_of(self.views[id(mapping)], lambda: dict(self.raw_pairs(mapping)), valued=True)
+        return self.effects.items_of(mapping, lambda: self.copied(mapping)) if isinstance(mapping, dict) else dict(self.raw_pairs(mapping))
 
     def next(self, iterator: Iterator[Any]) -> Any:
         outside = self.source(iterator) is not None and not self.recorder.only_numbers(iterator)

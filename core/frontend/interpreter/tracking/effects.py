@@ -40,8 +40,9 @@ class Effects:
         self.of_classes = False  # whether the program has written an attribute of a class
         self.written: dict[tuple[int, str], Any] = {}  # (address of an owner, name): what it is now, DELETED for nothing
         self.shadows: dict[int, Any] = {}  # address of a container: a copy that stands in for it from its first read on
-        self.iterated: dict[int, tuple[Any, Any]] = {}  # address of a list or dict: itself, and a copy that iterators and views go through
+        self.iterated: dict[int, tuple[Any, Any]] = {}  # address of a container: itself, and a copy that iterators and views go through
         self.keys: dict[int, tuple[dict, dict]] = {}  # address of a dict: itself, and one with its keys, which those go through that read no values
+        self.attributes: dict[int, dict[bool, dict]] = {}  # address of an object: dicts of its attributes, the one with True with their values
         self.blind: dict[int, list[tuple[str, list]]] = {}  # address of a container: methods called on it before it is read
 
     def now(self, owner: Any, name: str) -> Any:
@@ -55,6 +56,11 @@ class Effects:
         self.of_classes = self.of_classes or isinstance(owner, type)
         self.written[address_of(owner), name] = value
         self.log.append(Write(owner, what, name, value))
+        for valued, attributes in self.attributes.get(address_of(owner), {}).items():
+            if value is DELETED:
+                attributes.pop(name, None)
+            else:
+                attributes[name] = value if valued else None
 
     def method(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method that changes an outside container.  One that was not read yet stays unread where the result does not depend on it."""
@@ -90,7 +96,7 @@ class Effects:
         self.log.append(Write(None, "call", function, (list(args), dict(kwargs))))
 
     def items_of(self, owner: Any, read: Callable[[], Any]) -> Any:
-        """Return what iterators and views of an outside list or dict go through: `read` copies it, and what the program writes is written there."""
+        """Return what iterators and views of an outside container go through: `read` copies it, and what the program writes is written there."""
         if address_of(owner) not in self.iterated:
             self.iterated[address_of(owner)] = owner, read()
         return self.iterated[address_of(owner)][1]
@@ -100,6 +106,13 @@ class Effects:
         if address_of(owner) not in self.keys:
             self.keys[address_of(owner)] = owner, read()
         return self.keys[address_of(owner)][1]
+
+    def attributes_of(self, owner: Any, read: Callable[[], dict], *, valued: bool) -> dict:
+        """Return what iterators and views of the attributes of an object go through: `read` makes a dict of them, which changes as `owner` does."""
+        dicts = self.attributes.setdefault(address_of(owner), {})
+        if valued not in dicts:
+            dicts[valued] = read()
+        return dicts[valued]
 
     def shadow(self, owner: Any) -> Any:
         """Return a container as the program sees it: itself, or a copy with the waiting writes applied."""

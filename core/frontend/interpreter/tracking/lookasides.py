@@ -241,10 +241,7 @@ def _reversed(tracker: Any, value: Any) -> Any:
     python = any([tracker.method(value, name) is not None for name in ("__getitem__", "__len__")])
     if python and lookup(type(value), "__reversed__") is NULL and lookup(type(value), "__getitem__") is not NULL:
         return iter(list(_backwards(tracker, value)))
-    value = tracker.effects.shadow(value)
-    if type(value) in (list, dict) and tracker.contents(value) is not None:  # what the program writes meanwhile is seen
-        return reversed(tracker.items_of(value) if type(value) is list else tracker.keys_of(value))
-    return reversed(tracker.copied(value))
+    return reversed(tracker.copied(tracker.gone_through(value)))
 
 
 def _backwards(tracker: Any, value: Any) -> Any:
