@@ -301,3 +301,42 @@ def test_an_argument_may_be_made_to_require_a_gradient_before_or_after_a_decisio
         direction = torch.tensor([sign, 0.0])
         torch.testing.assert_close(fn(ours, direction), attack(theirs, direction))
         assert ours.requires_grad and theirs.requires_grad
+
+
+def detached(x, w):
+    start = x.detach()
+    copy = start.clone()
+    x.requires_grad_()
+    (grad,) = torch.autograd.grad((x * w).sum().tanh(), x)
+    start.add_(1)
+    return start, copy + grad, x
+
+
+def viewed(x, w):
+    first = x[:1]
+    x.requires_grad_()
+    (grad,) = torch.autograd.grad((x * w).sum().tanh(), x)
+    return first, grad, x
+
+
+def written(x, w):
+    x.mul_(2)
+    x.requires_grad = True
+    (x * w).sum().tanh().backward()
+    return x.grad, x
+
+
+@pytest.mark.parametrize("program", [detached, viewed, written])
+@pytest.mark.parametrize("branches", [False, True])
+def test_an_argument_that_was_read_before_may_be_made_to_require_a_gradient(program, branches):
+    def f(x, w):
+        results = program(x, w)
+        return (*results, w) if branches and w.sum() > 0 else results
+
+    fn = compiled(f)
+    for sign in (1.0, -1.0, 2.0):
+        ours, theirs, w = torch.ones(2), torch.ones(2), torch.tensor([sign, 0.5])
+        results, wanted = fn(ours, w), f(theirs, w)
+        torch.testing.assert_close(results, wanted)
+        assert [x.requires_grad for x in results] == [x.requires_grad for x in wanted]
+        assert [x.data_ptr() == ours.data_ptr() for x in results] == [x.data_ptr() == theirs.data_ptr() for x in wanted]

@@ -12,7 +12,7 @@ from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.langs.torch import LANGUAGE
 from dovetail.torch_internals import unreached_leaf
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, requires_grad, substitute, user_line
-from dovetail.trace.aliases import root_of, storage_roots, tracked_views, view_bases
+from dovetail.trace.aliases import root_of, tracked_views, view_bases
 
 if TYPE_CHECKING:
     from dovetail.frontend.autograd.traced_autograd import TracedAutograd
@@ -41,18 +41,19 @@ def check_no_leaf(p: Proxy, is_leaf: Callable[[Proxy], bool], programs: Iterable
 def detach_earlier_reads(recorder: Any, p: Proxy) -> bool:
     """Let the lines recorded so far read `p` detached, so that no gradient comes through them; return whether that is possible.
 
-    It is not after a write to `p`, whose gradient would be that of the value before, nor where the program holds a view of `p`, which may
-    become a result, nor where a segment of the program has run.
+    It is not after a write to `p`, whose gradient would be that of the value before, nor where the program holds a view of `p` with its
+    history, which may become a result, nor where a segment of the program has run.
     """
     trace: Trace = recorder.trace
     first = next((i for i, line in enumerate(trace.lines) if any([read is p for read in line.reads])), None)
     if first is None:
         return True
-    if recorder.environment.session is not None:
+    session = recorder.environment.session
+    if session is not None and session.visited:
         return False
-    bases = view_bases(trace.lines)
+    bases, tracked = view_bases(trace.lines), tracked_views(trace.lines)
     written = any([root_of(inner.args[0], bases) is p for inner in prims_of(trace.lines) if inner.symbol is prims.copy_])
-    viewed = any([root is p and value is not p for value, root in storage_roots(trace, trace.lines).items()])
+    viewed = any([root_of(view, tracked) is p for view in tracked])
     if written or viewed or trace.depth or trace.enclosing:
         return False
     count = len(trace.lines)

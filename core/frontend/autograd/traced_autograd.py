@@ -361,7 +361,7 @@ class TracedAutograd:
         """Let a tensor from outside require grad from the beginning of the computation on; what has read it before reads it detached."""
         tracker = self.recorder.environment.tracker
         if not detach_earlier_reads(self.recorder, p):
-            raise Unsupported(
+            raise EagerCall(
                 f"requires_grad_() of an argument that the compiled function has written to before, holds a view of, or has decided by, is not "
                 f"traced; call it first, or outside\n  called at {user_line()}"
             )
