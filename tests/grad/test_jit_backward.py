@@ -623,3 +623,37 @@ def test_the_gradient_of_a_weight_by_one_row_is_an_outer_product(dtype, shape):
         torch.testing.assert_close(one, other)
         assert one.stride() == other.stride()
     assert "matmul" not in {line.symbol.name for line in dovetail.last_backward_traces(ours)[0].lines if line.out.spec.shape == (7, 5)}
+
+
+@pytest.mark.parametrize("program", [lambda a, x: a + x, lambda a, x: (a - x).sum(), lambda a, x: torch.cat([a, -x])[1:]])
+def test_a_backward_that_reads_nothing_runs_a_second_time(program):
+    fn, results = dovetail.jit(program), []
+    for call in (fn, program):
+        a, x = (torch.ones(2, requires_grad=True) for _ in range(2))
+        y = call(a, x)
+        y.sum().backward()
+        y.sum().backward()
+        results.append((a.grad, x.grad))
+    torch.testing.assert_close(*results)
+
+
+def test_a_sum_goes_on_from_call_to_call_with_its_history():
+    def add(total, x):
+        return total + x
+
+    fn, results = dovetail.jit(add), []
+    for call in (fn, add):
+        total, xs = torch.zeros(2), [torch.full((2,), float(i), requires_grad=True) for i in range(4)]
+        for x in xs:
+            total = call(total, x)
+            total.sum().backward()
+        results.append([x.grad for x in xs])
+    torch.testing.assert_close(*results)
+
+
+def test_a_backward_that_reads_what_was_freed_raises():
+    fn = dovetail.jit(lambda a, x: a * x)
+    y = fn(*(torch.ones(2, requires_grad=True) for _ in range(2)))
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.sum().backward()

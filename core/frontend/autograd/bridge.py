@@ -287,6 +287,8 @@ def _saved(ctx: Any, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
     try:
         tensors = ctx.saved_tensors
     except RuntimeError as error:
+        if not count and not torch.is_grad_enabled():  # an earlier backward has freed nothing that this one reads
+            return (), ()
         parts = getattr(ctx, "_raw_saved_tensors", ())
         if torch.is_grad_enabled() or len(parts) <= count or _OVERWRITTEN not in str(error):
             raise
