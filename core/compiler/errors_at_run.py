@@ -12,6 +12,7 @@ from typing import Any
 
 from dovetail import prims
 from dovetail.compiler.pipeline import Programs
+from dovetail.executors import blame
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.decisions.generators import Generators
 from dovetail.frontend.environment import Acquired
@@ -48,6 +49,7 @@ def before_changes(compute: Callable) -> Callable:
         except GradientDisagreement:
             raise
         except Exception as error:
+            blame(error)
             raise Unfinished from error
 
     return run
@@ -61,14 +63,11 @@ def starting_again(fn: Callable, generators: Generators, call: Callable) -> Call
         try:
             return call(args, kwargs)
         except Unfinished as unfinished:
-            raised = error_text(unfinished.__cause__)
+            raised = "\n  ".join([error_text(unfinished.__cause__), *getattr(unfinished.__cause__, "__notes__", ["please report it as a bug"])])
         generators.restore(before)
         result = fn(*args, **kwargs)
         name = getattr(fn, "__qualname__", type(fn).__name__)
-        warnings.warn(
-            f"{name} raised {raised} as a compiled program, and does not raise it in eager mode, in which this call ran. Please report it as a bug",
-            stacklevel=4,
-        )
+        warnings.warn(f"{name} raised as a compiled program what it does not raise in eager mode, in which this call ran: {raised}", stacklevel=4)
         return result
 
     return whole
