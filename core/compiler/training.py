@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from dovetail.compiler.compilation import Compilation
 from dovetail.compiler.pipeline import BACKWARD, COMPUTATION, GENERATE, Trained, cut, differentiate, lower
 from dovetail.executors.trials.trial import Trial, trial_of
 from dovetail.frontend.autograd.bridge import Bridge
+from dovetail.frontend.autograd.later_backwards import Independent
 from dovetail.frontend.autograd.pullback import Pullback
-from dovetail.trace import JointTrace, TensorProxy, Trace, drop_cotangents, requires_grad
+from dovetail.trace import JointTrace, TensorProxy, Trace, apart, drop_cotangents, requires_grad
 from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.deliver import stages
 from dovetail.trace.passes.grad import registered
@@ -64,6 +66,13 @@ def training(trained: Trained, compilation: Compilation) -> Training:
             present = drop_cotangents(split_off, [split_off.cotangents[i] for i in absent])
             return generate_backward(lower(BACKWARD, present, later))
 
+    @cache
+    def reads(group: frozenset[int]) -> list[int]:
+        with compilation.settled(), without_collector():
+            program = drop_cotangents(split_off, [p for i, p in enumerate(split_off.cotangents) if i not in group])
+        read = {p for line in program.lines for p in line.reads}
+        return [i for i, p in enumerate(tensors) if p in read]
+
     if account is not None:
         account.programs = 2
     tensors = [p for p in split_off.saved if isinstance(p, TensorProxy)]
@@ -78,7 +87,9 @@ def training(trained: Trained, compilation: Compilation) -> Training:
     check = compilation.environment.check_backward() if compilation.environment is not None else None
     orders = [None if p.spec.strides is None else p.spec.order for p in split_off.cotangents]
     unreached = _unreached(trained.joint)
-    bridge = Bridge(forward, pulled, constant, pullback, backward_without, orders, backwards, delivered, compilation.layouts, check, saves, unreached)
+    independent = Independent(cache(partial(apart, split_off)), reads)
+    functions = forward, pulled, constant, pullback, backward_without, independent
+    bridge = Bridge(*functions, orders, backwards, delivered, compilation.layouts, check, saves, unreached)
     by_rules = [(line, ex) for line, ex in by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, executors, account, by_rules)
     if tried is not None:

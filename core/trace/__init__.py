@@ -32,6 +32,7 @@ from dovetail.trace.passes.schedule import peak_bytes as peak_bytes
 from dovetail.trace.passes.schedule import schedule as schedule
 from dovetail.trace.passes.sizes import sizes as sizes
 from dovetail.trace.passes.split import BackwardTrace as BackwardTrace
+from dovetail.trace.passes.split import apart as apart
 from dovetail.trace.passes.split import drop_cotangents as drop_cotangents
 from dovetail.trace.passes.split import split as split
 from dovetail.trace.passes.split import take_saved as take_saved

@@ -14,6 +14,7 @@ import torch
 from dovetail.errors import EagerCall
 from dovetail.executors import blame
 from dovetail.frontend.autocast import autocast_off
+from dovetail.frontend.autograd.later_backwards import Independent, Kept, kept
 from dovetail.frontend.autograd.pullback import Pullback
 from dovetail.frontend.shards import Layout, local_parts, wrapped
 from dovetail.langs.torch.binding.bridge import in_order
@@ -35,6 +36,7 @@ class Bridge:
         constant: the positions of the other tensors among the results.
         pullback: computes the gradients with a history of their own.
         backward_without: compiles the backward for calls in which the cotangents at these positions, counted among `pulled`, are None.
+        independent: which cotangents share no operation with others.
         orders: of the dimensions of each cotangent in memory, slowest first, as programs take them; None for row-major.
         backwards: those that are compiled; each takes a list of the saved values and the other cotangents.
         layouts: of the inputs that are DTensors; programs take and return what lies on this rank.
@@ -49,6 +51,7 @@ class Bridge:
     constant: Sequence[int]
     pullback: Pullback
     backward_without: Callable[[tuple[int, ...]], Callable[..., Sequence[Any]]]
+    independent: Independent
     orders: Sequence[tuple[int, ...] | None]
     backwards: dict[tuple[int, ...], Callable[..., Sequence[Any]]] = field(default_factory=dict)
     stages: Sequence[Sequence[int]] = ()
@@ -176,12 +179,12 @@ _CONTIGUOUS = torch.Tensor.contiguous
 def _backward(ctx: Any, bridge: Bridge, staged: Any, numbers: Sequence[Any], gs: Sequence[Any]) -> tuple:
     """Return the gradients for any cotangents: some absent, those of a transform, with a history, in stages."""
     cotangents = [gs[i] for i in bridge.pulled]
-    absent = tuple([i for i, g in enumerate(cotangents) if g is None])
-    if len(absent) == len(cotangents):
+    absent, present = ([i for i, g in enumerate(cotangents) if (g is None) is none] for none in (True, False))
+    if not present:
         return (None,) * len(ctx.needs_input_grad)
     if bridge.check is not None:
         bridge.check()
-    saved, extra = _saved(ctx, len(bridge.pullback.saved))
+    saved, extra, before = _saved_for(ctx, len(bridge.pullback.saved), present)
     if not all([g is None or has_storage(g) for g in cotangents]):
         values = bridge.pullback.values(saved, numbers, [*extra, *getattr(ctx, "extra_numbers", ())])
         return (None, None, *bridge.pullback.transformed(values, cotangents), *([None] * (staged is not None)))
@@ -190,15 +193,17 @@ def _backward(ctx: Any, bridge: Bridge, staged: Any, numbers: Sequence[Any], gs:
             raise RuntimeError(TWICE.format("its parameters are DTensors"))
         if bridge.pullback.extra_numbers:
             extra = [*extra, *ctx.extra_numbers]
-        return (None, None, *_with_history(bridge, absent, saved, numbers, extra, cotangents), *([None] * (staged is not None)))
-    program = bridge.backward(absent)
-    kept = [*saved, *numbers]
-    del saved, extra
+        return (None, None, *_with_history(bridge, tuple(absent), saved, numbers, extra, cotangents), *([None] * (staged is not None)))
+    program = bridge.backward(tuple(absent))
+    if absent:
+        ctx.kept = kept(bridge.independent, before, absent, present, saved)
+    values = [*saved, *numbers]
+    del saved, extra, before
     ctx.maybe_clear_saved_tensors()
     if staged is None or absent:
-        return (None, None, *wrapped(_run(bridge, program, kept, cotangents), bridge.layouts), *([None] * (staged is not None)))
+        return (None, None, *wrapped(_run(bridge, program, values, cotangents), bridge.layouts), *([None] * (staged is not None)))
     with _plainly():
-        staged[0].begin(program(kept, *bridge.dense(cotangents)), staged[1])
+        staged[0].begin(program(values, *bridge.dense(cotangents)), staged[1])
     return (None, None, *staged[0].stage(), _LINK)
 
 
@@ -294,6 +299,18 @@ def _saved(ctx: Any, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
             raise
         return _unpacked(parts[:count], error), ()
     return (tensors[:count], tensors[count:]) if len(tensors) > count else (tensors, ())
+
+
+def _saved_for(ctx: Any, count: int, present: Sequence[int]) -> tuple[Sequence[Any], Sequence[Any], Kept | None]:
+    """Return the same for a backward of these cotangents, and what an earlier one has kept for it where the tensors are freed."""
+    try:
+        return *_saved(ctx, count), None
+    except RuntimeError:
+        before = getattr(ctx, "kept", None)
+        tensors = before.take(present, count) if before is not None and not torch.is_grad_enabled() else None
+        if tensors is None:
+            raise
+        return tensors, (), before
 
 
 _OVERWRITTEN = "modified by an inplace operation"

@@ -315,6 +315,20 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
     return new
 
 
+def apart(backward: BackwardTrace) -> list[frozenset[int]]:
+    """Return the groups of cotangents, by their positions, whose gradients share no line that reads a saved value besides: sums alone."""
+    flows = {p: frozenset([i]) for i, p in enumerate(backward.cotangents)}
+    groups = list(flows.values())
+    for line in backward.lines:
+        through = frozenset[int]().union(*[flows[p] for p in line.reads if p in flows])
+        if not through:
+            continue
+        flows.update(dict.fromkeys(line.writes, through))
+        if len(through) > 1 and not all([p in flows for p in line.reads]):
+            groups = [*[group for group in groups if not group & through], through.union(*[group for group in groups if group & through])]
+    return groups
+
+
 def _unpack_saved(saved: Any) -> None:
     """The items of the list `saved`, which is emptied; only at the head of a backward that runs."""
 
