@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -107,6 +109,51 @@ def test_a_schedule_of_the_learning_rate_does_not_compile_again():
         weights.append(model.state_dict())
     torch.testing.assert_close(weights[1], weights[0])
     assert step.cache_info().programs == 2
+
+
+RATES = {  # what a step does with the learning rate of its optimizer
+    "returned": lambda rate, x: rate,
+    "computed": lambda rate, x: (-rate, rate * 0.5, 1 - rate, rate**2, rate / 2),
+    "its class": lambda rate, x: (type(rate).__name__, isinstance(rate, torch.Tensor), isinstance(rate * 2, float)),
+    "written": lambda rate, x: f"{rate:.4f} {rate}",
+    "compared": lambda rate, x: "large" if rate > 0.05 else "small",
+    "in a dict": lambda rate, x: {"lr": rate, "half": rate * 0.5},
+    "functions of numbers": lambda rate, x: (math.sqrt(rate), max(rate, 0.05), round(rate, 2), float(rate)),
+    "integers": lambda rate, x: (torch.arange(3) * rate, torch.full((2,), rate), torch.tensor(rate)),
+    "float32": lambda rate, x: (x.sum() * rate, x * rate, x - rate * 0.1, rate / x.exp(), x.add(x, alpha=-rate)),
+    "bfloat16": lambda rate, x: (x.bfloat16() * rate, x.bfloat16().sum() * rate),
+}
+
+
+def rates_of_steps(jit, use):
+    """Train while the rate falls, by a schedule that steps outside, or inside and so stores the rate; return all results as a list."""
+    p = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([p], lr=0.1, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    @jit
+    def step(x, inside):
+        optimizer.zero_grad()
+        (x * p).sum().backward()
+        optimizer.step()
+        if inside:
+            schedule.step()
+        return RATES[use](optimizer.param_groups[0]["lr"], x)
+
+    rows = []
+    for inside in (False, False, True, True, False, True):
+        rows.append((step(torch.arange(3.0), inside), optimizer.param_groups[0]["lr"]))
+        if not inside:
+            schedule.step()
+    return [p.detach(), *tree_leaves(rows)]
+
+
+@pytest.mark.parametrize("use", RATES)
+def test_a_learning_rate_that_changes_is_a_float(use):
+    for got, want in zip(rates_of_steps(dovetail.jit, use), rates_of_steps(lambda step: step, use), strict=True):
+        assert type(got) is type(want)
+        assert got == want if isinstance(got, str) else torch.allclose(torch.as_tensor(got), torch.as_tensor(want))
+        assert not isinstance(got, torch.Tensor) or got.dtype == want.dtype
 
 
 class InPlace(nn.Module):

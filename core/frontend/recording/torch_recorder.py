@@ -27,6 +27,7 @@ from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
 from dovetail.frontend.recording.data_writes import set_data
+from dovetail.frontend.recording.learning_rates import LearningRates, as_tensor, is_learning_rate
 from dovetail.frontend.recording.metadata_writes import CHANGING
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
 from dovetail.frontend.recording.torch_globals import GlobalSettings
@@ -58,19 +59,8 @@ def _numpy_numbers() -> frozenset[type]:
     return frozenset() if numpy is None else frozenset({kind for kind in numpy.sctypeDict.values() if issubclass(kind, numpy.number | numpy.bool_)})
 
 
-def _is_learning_rate(source: Source) -> bool:
-    """Return whether a source is `optimizer.param_groups[i]["lr"]`."""
-    group = source.parent
-    inside = source.kind == "item" and type(source.key) is str and source.key == "lr" and group.kind == "item" and group.parent is not None
-    return inside and group.parent.kind in ("field", "attr") and group.parent.key == "param_groups"
-
-
 def _has_effect(line: BoundSymbol) -> bool:
     return line.mutates or draws(line) or Tag.HOST in line.symbol.tags
-
-
-def _as_tensor(value: float) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.float64)
 
 
 class TorchRecorder(CallHooks):
@@ -91,8 +81,7 @@ class TorchRecorder(CallHooks):
         self.sources: list[tuple[Source, Proxy]] = []
         self.results: dict[Proxy, int] = {}
         self.numbers: dict[Size, NumberProxy] = {}  # sizes that leave the program
-        self.rates: dict[Source, Proxy] = {}
-        self.floats: set[Proxy] = set()  # tensors that the program sees as Python floats
+        self.rates = LearningRates(trace)
         self.autograd = TracedAutograd(self)
 
     def start(self, tracker: Tracker) -> None:
@@ -188,8 +177,6 @@ class TorchRecorder(CallHooks):
             return kind
         if is_traced_array(value):
             return value.__class__
-        if value in self.floats:
-            return float
         real = self.real.get(value)
         if real is not None:
             return type(real)
@@ -276,19 +263,14 @@ class TorchRecorder(CallHooks):
 
     def rate(self, tracker: Tracker, value: float, source: Source) -> Any:
         """Return what the program sees for a learning rate of an optimizer: an input where a schedule has changed it."""
-        if self.sizes is None or not _is_learning_rate(source) or not self.sizes.moves(value, source):
+        if self.sizes is None or not is_learning_rate(source) or not self.sizes.moves(value, source):
             return value
-        if source not in self.rates:
+        if source not in self.rates.numbers:
             tracker.guard("type", source, float)
-            fresh = tracker.sources.fresh(source, len(tracker.calls), _as_tensor)
+            fresh = tracker.sources.fresh(source, len(tracker.calls), as_tensor)
             tracker.calls.append(fresh)
-            sample = _as_tensor(value)
-            self.rates[source] = proxy = self.trace.tensor(spec_of(sample))
-            self.trace.inputs.append(proxy)
-            self.sources.append((fresh, proxy))
-            self.environment.tensors.append(sample)
-            self.floats.add(proxy)
-        return self.rates[source]
+            self.rates.add(source, self.add_input(fresh, as_tensor(value)))
+        return self.rates.numbers[source]
 
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
         if (size := self.sizes.integer(value, source)) is None:

@@ -203,7 +203,7 @@ class ValueHooks(ArrayHooks):
             return NULL
         if isinstance(value, TensorProxy):
             rounds = kind is int and value.spec.dtype.kind == "float" and self.environment.raising((value,)) is None
-            unlike = value in self.floats or value.spec.numel != 1 or rounds
+            unlike = value.spec.numel != 1 or rounds
             if unlike or self.class_of(value) is not torch.Tensor:
                 return NULL
             value = value.item()

@@ -1,0 +1,73 @@
+"""Learning rates of optimizers that a schedule changes: inputs of the program, which are Python floats to it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dovetail import dtypes, prims
+from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_map
+
+if TYPE_CHECKING:
+    from dovetail.frontend.guards.source import Source
+    from dovetail.prims import Symbol
+
+_SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})  # operations that take a tensor for the number
+_COMPUTED: dict[str, Callable] = {"neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul}
+
+
+def is_learning_rate(source: Source) -> bool:
+    """Return whether a source is `optimizer.param_groups[i]["lr"]`."""
+    group = source.parent
+    inside = source.kind == "item" and type(source.key) is str and source.key == "lr" and group.kind == "item" and group.parent is not None
+    return inside and group.parent.kind in ("field", "attr") and group.parent.key == "param_groups"
+
+
+def as_tensor(value: float) -> torch.Tensor:
+    """Return a float as the tensor that the program takes for it."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
+class LearningRates:
+    """Maps the learning rates of a program, and numbers computed of them, to tensors without dimensions.
+
+    Operations that scale a tensor read these instead, which executors fuse: they take no numbers that the program computes.
+    """
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.numbers: dict[Source, NumberProxy] = {}
+        self.tensors: dict[Proxy, TensorProxy | None] = {}  # None for a number that is computed in another way
+
+    def add(self, source: Source, tensor: TensorProxy) -> None:
+        number = self.numbers[source] = tensor.item()
+        self.tensors[number] = tensor
+
+    def operands(self, symbol: Symbol, tree: Any) -> Any:
+        """Return the arguments of an operation with tensors for such numbers, where the result has the same dtype."""
+        if symbol.name.removesuffix("_") not in _SCALING or not all([_decides_dtype(x) for x in leaves(tree) if isinstance(x, TensorProxy)]):
+            return tree
+        return tree_map(self._operand, tree)
+
+    def _operand(self, x: Any) -> Any:
+        tensor = self._tensor(x) if type(x) is NumberProxy else None
+        return x if tensor is None else tensor
+
+    def _tensor(self, number: NumberProxy) -> TensorProxy | None:
+        """Return the tensor for a learning rate, or for a number that is computed of one; None for others."""
+        if number not in self.tensors:
+            line = next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
+            self.tensors[number] = None if line is None or line.kwargs["op"] not in _COMPUTED else self._computed(line.args, line.kwargs["op"])
+        return self.tensors[number]
+
+    def _computed(self, numbers: tuple, op: str) -> TensorProxy | None:
+        operands = [self._operand(x) for x in numbers]
+        return None if any([type(x) is NumberProxy for x in operands]) else _COMPUTED[op](*operands)
+
+
+def _decides_dtype(x: TensorProxy) -> bool:
+    """Return whether an operation with a float has the dtype of x, and one with a float64 tensor without dimensions as well."""
+    return x.spec.dtype is dtypes.float64 or (x.spec.dtype.kind == "float" and bool(x.spec.shape))
