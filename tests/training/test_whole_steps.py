@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import deque
 
 import pytest
 import torch
@@ -256,6 +257,50 @@ def written_after(x, w, b):
 @pytest.mark.parametrize("function", [accumulated, penalty, two_losses, hooked, selected, written_after])
 def test_a_backward_inside_computes_what_eager_does(function):
     both(function, leaves)
+
+
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "deque": deque,
+    "values of a dict": lambda tensors: dict(enumerate(tensors)).values(),
+    "dict": lambda tensors: dict(enumerate(tensors)),
+    "ParameterList": nn.ParameterList,
+}
+DIFFERENTIATED = {  # with weights in a container from outside, and cotangents in a list from there
+    "grad of inputs": lambda w, g: torch.autograd.grad(losses(w), w, [torch.ones(3)] * 2),
+    "grad of keywords": lambda w, g: torch.autograd.grad(outputs=losses(w), inputs=w, grad_outputs=tuple(g)),
+    "grad of outputs": lambda w, g: torch.autograd.grad(items(w), tuple(items(w)), tuple(g)),
+    "grad with cotangents": lambda w, g: torch.autograd.grad(losses(w), w, g),
+    "backward with inputs": lambda w, g: losses(w)[0].sum().backward(inputs=items(w)),
+    "backward of tensors": lambda w, g: torch.autograd.backward(items(w), tuple(g)),
+    "backward with cotangents": lambda w, g: torch.autograd.backward(losses(w), g),
+    "backward of keywords": lambda w, g: torch.autograd.backward(tensors=losses(w), grad_tensors=list(g), inputs=list(items(w))),
+}
+
+
+def items(weights):
+    return weights.values() if isinstance(weights, dict) else weights
+
+
+def losses(weights):
+    first, second = items(weights)
+    return [first * second.sin(), first.square()]
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("use", DIFFERENTIATED)
+def test_tensors_in_containers_from_outside_are_differentiated(use, container):
+    results = []
+    for jit in (lambda step: step, dovetail.jit):
+        tensors, cotangents = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.arange(3.0))], [torch.full((3,), 2.0), torch.arange(3.0)]
+        step, weights = jit(DIFFERENTIATED[use]), CONTAINERS[container](tensors)
+        rows = []
+        for _ in range(3):
+            rows.append(tree_leaves(step(weights, cotangents)))
+            cotangents[0] = cotangents[0] * 2
+        results.append((rows, [x.grad for x in tensors]))
+    torch.testing.assert_close(results[1], results[0])
 
 
 def descend(p):

@@ -130,8 +130,8 @@ class TracedAutograd:
         self, tracker: Tracker, tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
     ) -> None:
         """Trace torch.autograd.backward."""
-        outputs = _seeds(_several(tensors), _several(grad_tensors))
-        wanted = self._leaves() if inputs is None else _several(inputs)
+        outputs = _seeds(_several(tracker, tensors), _several(tracker, grad_tensors))
+        wanted = self._leaves() if inputs is None else _several(tracker, inputs)
         grads = self._gradients(tracker, outputs, wanted, retain_graph, create_graph)
         if current_recorder.get() is not self.recorder.trace:
             self._check_inner(wanted, grads)
@@ -158,11 +158,11 @@ class TracedAutograd:
         """Trace torch.autograd.grad."""
         if is_grads_batched:
             more = {"create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
-            return self._grad_of_batch(tracker, outputs, inputs, _several(grad_outputs), retain_graph, more)
-        wanted = _several(inputs)
+            return self._grad_of_batch(tracker, outputs, inputs, _several(tracker, grad_outputs), retain_graph, more)
+        wanted = _several(tracker, inputs)
         for p in wanted:
             require(self.requires_grad(tracker, p), "One of the differentiated Tensors does not require grad", error=RuntimeError)
-        seeds = _seeds(_several(outputs), _several(grad_outputs))
+        seeds = _seeds(_several(tracker, outputs), _several(tracker, grad_outputs))
         grads = self._gradients(tracker, seeds, wanted, retain_graph, create_graph)
         if materialize_grads:
             grads = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) if g is None else g for p, g in zip(wanted, grads, strict=True)]
@@ -462,8 +462,11 @@ def without_graph(trace: Trace, spent: Collection[Proxy], build: Callable[..., A
     return finish
 
 
-def _several(value: Any) -> list[Any]:
-    return [] if value is None else [value] if is_proxy(value) else list(value.values() if isinstance(value, dict) else value)
+def _several(tracker: Tracker, value: Any) -> list[Any]:
+    """Return one tensor, or those in a container or another iterable, as a list."""
+    if value is None or is_proxy(value):
+        return [] if value is None else [value]
+    return list(value.values() if isinstance(value, dict) else tracker.spread(value))
 
 
 def _seeds(outputs: list[Any], cotangents: list[Any]) -> dict[Proxy, Proxy]:

@@ -180,7 +180,12 @@ class CallHooks(ValueHooks):
         kind = type(function)
         if self.wrappers is not None and (result := self.wrappers.call(tracker, function, args, kwargs)) is not NULL:
             return result
-        if (kind is FunctionType or kind is MethodDescriptorType) and function in CALLS and any(map(is_tensor_class, map(type, leaves(args)))):
+        if (
+            (kind is FunctionType or kind is MethodDescriptorType)
+            and function in CALLS
+            and any(map(is_tensor_class, map(type, leaves((args, kwargs)))))
+        ):
+            args, kwargs = list(map(tracker.plain, args)), {name: tracker.plain(x) for name, x in kwargs.items()}
             return CALLS[function](self.autograd, tracker, *args, **kwargs)
         if kind in _FUNCTIONS and function in _OF_INFERENCE and args and is_proxy(args[0]) and (real := self.real.get(args[0])) is not None:
             state = tracker.sources.call(tracker.sources.attr(tracker.source(args[0]), "is_inference"))
