@@ -305,8 +305,11 @@ def _drawn(symbol: Symbol) -> Rule:
     return lambda size, /, *, shape, **kwargs: symbol(shape=(size, *shape), **kwargs)
 
 
-def _bernoulli(size: int, p: Any) -> Any:
-    return prims.bernoulli(p.value if type(p) is Batch else prims.clone(spread(p, size)))
+def _bernoulli(size: int, p: Any, *, shape: Any = None) -> Any:
+    if shape is None:
+        return prims.bernoulli(spread(p, size))
+    shape = (size, *shape)
+    return prims.bernoulli(prims.broadcast_in_dim(p.value, shape=shape, dims=(0,))) if type(p) is Batch else prims.bernoulli(p, shape=shape)
 
 
 def _multinomial(size: int, x: Any, **kwargs: Any) -> Any:

@@ -74,14 +74,15 @@ def randperm(*, length: int, dtype: DType, device: Device) -> TensorSpec:
 
 
 @prim(tags=RANDOM)
-def bernoulli(p: TensorSpec) -> TensorSpec:
-    """1 with probability p, else 0, in the dtype of p."""
+def bernoulli(p: TensorSpec, *, shape: tuple[int, ...] | None = None) -> TensorSpec:
+    """1 with probability p, else 0, in the dtype of p; with a `shape`, so many of one probability, which PyTorch draws as other numbers."""
     require_kind(p, FLOAT)
-    return p.fresh()
+    require(shape is None or p.rank == 0, "expected one probability for the elements of a shape, got {}", p)
+    return p.fresh(None if shape is None else sized(shape))
 
 
 @bernoulli.vjp
-def bernoulli_vjp(g, out, p):
+def bernoulli_vjp(g, out, p, shape=None):
     return (zeros_like(p),)
 
 

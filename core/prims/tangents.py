@@ -80,7 +80,7 @@ def _bilinear(symbol: Symbol) -> Rule:
     return rule
 
 
-def _zero(tangents: Any, out: Any, *_: Any) -> Any:
+def _zero(tangents: Any, out: Any, *_: Any, **_names: Any) -> Any:
     return zeros_like(out)
 
 

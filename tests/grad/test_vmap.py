@@ -75,6 +75,42 @@ def test_vmap_computes_what_eager_does(name):
     torch.testing.assert_close(got, PROGRAMS[name](x))
 
 
+DRAWS = {
+    "dropout": lambda row: F.dropout(row, 0.5),
+    "dropout of what all examples share": lambda row: F.dropout(torch.ones(3), 0.5) + row,
+    "dropout of a number": lambda row: F.dropout(row.sum(), 0.5),
+    "dropout of channels": lambda row: F.dropout1d(row[:, None].expand(3, 2), 0.5),
+    "alpha_dropout": lambda row: F.alpha_dropout(row, 0.5, training=True),
+    "feature_alpha_dropout": lambda row: F.feature_alpha_dropout(row[:, None], 0.5, training=True),
+    "dropout of attention": lambda row: F.scaled_dot_product_attention(*[row.view(1, 1, 3)] * 3, dropout_p=0.5),
+    "bernoulli": lambda row: torch.bernoulli(row.sigmoid()),
+    "bernoulli of one tensor": lambda row: torch.bernoulli(torch.full((3,), 0.5)) + row,
+    "bernoulli of one number": lambda row: torch.bernoulli(torch.tensor(0.5)) + row,
+    "bernoulli of one expanded": lambda row: torch.bernoulli(torch.tensor(0.5).expand(3)) + row,
+    "bernoulli with p": lambda row: torch.bernoulli(row, p=0.5),
+    "bernoulli_": lambda row: row.clone().bernoulli_(0.3),
+    "rand_like and dropout": lambda row: torch.rand_like(row) + F.dropout(row, 0.2),
+    "normal_": lambda row: row.clone().normal_(),
+    "randperm": lambda row: torch.randperm(3) + row,
+    "gumbel_softmax": lambda row: F.gumbel_softmax(row),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_each_example_draws_eagers_numbers(name):
+    def program(x):
+        return vmap(DRAWS[name], randomness="different")(x)
+
+    x = torch.randn(5, 3)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        want = program(x), program(x), torch.rand(2)
+        torch.manual_seed(3)
+        compiled = dovetail.jit(program)
+        got = compiled(x), compiled(x), torch.rand(2)
+    torch.testing.assert_close(got, want)
+
+
 def escape(x):
     kept = []
     result = vmap(lambda row: kept.append(row * 2) or row)(x)

@@ -108,9 +108,12 @@ def randperm_errors(device: Device) -> Iterator[ErrorSample]:
 def bernoulli_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     for p in Maker(dtype, device, (0, 1)).layouts():
         yield SampleInput((p,))
+    yield SampleInput((Maker(dtype, device, (0, 1))(),), {"shape": (4, 3)})
+    yield SampleInput((Maker(dtype, device, (0, 1))(),), {"shape": ()})
 
 
 def bernoulli_errors(device: Device) -> Iterator[ErrorSample]:
+    yield ErrorSample((unwritten((2,), dtypes.float32),), {"shape": (2,)}, RuntimeError, "expected one probability for the elements of a shape")
     yield ErrorSample((unwritten((2,), dtypes.int64),), {}, NotImplementedError, "expected a tensor of kind float")
 
 

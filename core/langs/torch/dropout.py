@@ -83,7 +83,7 @@ def _per_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _keep_mask(x: Tensor, p: float, mask_shape: MaskShape) -> Tensor:
     """Return ones with probability 1 - p, else zeros, in x's dtype; drawn in the wide dtype, since a narrow one would round p."""
     keep = prims.full(shape=(), value=1.0 - p, dtype=core.wide(x.spec.dtype), device=x.spec.device)
-    return core.convert(prims.bernoulli(core.expand(keep, mask_shape(x.spec.shape))), x.spec.dtype)
+    return core.convert(prims.bernoulli(keep, shape=mask_shape(x.spec.shape)), x.spec.dtype)
 
 
 def _unchanged(x: Tensor, p: float, train: bool) -> bool:

@@ -228,11 +228,10 @@ def bernoulli(input: Tensor, p: Any = None, *, generator=None):
 def _chances(x: Tensor, p: Any) -> Tensor:
     spec = x.spec
     if isinstance(p, TensorProxy):
-        chances = core.expand(p, spec.shape)
-    else:
-        require(0 <= p <= 1, "bernoulli_ expects p to be in [0, 1], but got p={}", p)
-        chances = prims.full(shape=spec.shape, value=float(p), dtype=spec.dtype if spec.dtype.kind == "float" else dtypes.float32, device=spec.device)
-    return core.convert(prims.bernoulli(chances), spec.dtype)
+        return core.convert(prims.bernoulli(core.expand(p, spec.shape)), spec.dtype)
+    require(0 <= p <= 1, "bernoulli_ expects p to be in [0, 1], but got p={}", p)
+    chance = prims.full(shape=(), value=float(p), dtype=spec.dtype if spec.dtype.kind == "float" else dtypes.float32, device=spec.device)
+    return core.convert(prims.bernoulli(chance, shape=spec.shape), spec.dtype)
 
 
 @torchsymbol("torch.multinomial", methods=("multinomial",))

@@ -26,6 +26,7 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
+from dovetail.prims import TensorSpec
 from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.proxies import Proxy
 
@@ -66,7 +67,7 @@ class _Draws:
         if line.symbol in COUNTED:
             self.env[line.out] = self.drawn(COUNTED[line.symbol], **line.kwargs)
         elif line.symbol is prims.bernoulli and line.args[0] in self.known:
-            self.env[line.out] = self.decided(line.args[0])
+            self.env[line.out] = self.decided(line.args[0], line.out.spec)
         else:
             self.keep(line)
         self.new.lines[before:] = [new_line if new_line.where else new_line.replace(where=where) for new_line in self.new.lines[before:]]
@@ -86,12 +87,14 @@ class _Draws:
         self.count += 1
         return symbol(self.seeds[device], offset, dtype=dtype, device=device, **kwargs)
 
-    def decided(self, p: Proxy) -> Proxy:
+    def decided(self, p: Proxy, spec: TensorSpec) -> Proxy:
         """1 where a number from [0, 1) is less than the probability."""
-        spec = p.spec
         wide = dtypes.float64 if spec.dtype is dtypes.float64 else dtypes.float32
         u = self.drawn(prims.uniform_philox, shape=spec.shape, low=0.0, high=1.0, dtype=wide, device=spec.device)
-        return _as(prims.lt(u, _as(p, wide)), spec.dtype)
+        chances = _as(p, wide)
+        if chances.spec.rank != spec.rank:
+            chances = prims.broadcast_in_dim(chances, shape=spec.shape, dims=())
+        return _as(prims.lt(u, chances), spec.dtype)
 
 
 def _as(x: Proxy, dtype: DType) -> Proxy:

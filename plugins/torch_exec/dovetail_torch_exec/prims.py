@@ -5,7 +5,6 @@ A row is torch's own function where the signatures agree, else a small function.
 
 from __future__ import annotations
 
-import builtins
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -295,11 +294,11 @@ def normal_philox(seed: Tensor, offset: Tensor, *, shape: tuple, mean: float, st
     return philox.normal(seed, offset, shape, mean, std, **placed(dtype, device))
 
 
-def bernoulli(p: Tensor) -> Tensor:
+def bernoulli(p: Tensor, *, shape: tuple | None = None) -> Tensor:
     """Draw; on the CPU one probability for all as torch's own dropout draws it, so that a seed gives its numbers, others by torch.bernoulli."""
-    if p.device.type == "cpu" and p.numel() and builtins.all(n == 1 or step == 0 for n, step in zip(p.shape, p.stride(), strict=True)):
-        return torch.empty(p.shape, dtype=p.dtype).bernoulli_(p.reshape(-1)[0].item())
-    return torch.bernoulli(p)
+    if shape is None:
+        return torch.bernoulli(p)
+    return torch.empty(shape, dtype=p.dtype).bernoulli_(p.item()) if p.device.type == "cpu" else torch.bernoulli(p.expand(shape))
 
 
 def embedding(weight: Tensor, index: Tensor) -> Tensor:
