@@ -103,6 +103,8 @@ def _value_needed(question: str) -> Callable:
     """Return the method `question`, which depends on the value of a proxy: the environment of its trace answers it, or raises."""
 
     def method(self: Proxy, *others: Any) -> Any:
+        if any([isinstance(x, TensorProxy) for x in others]):
+            return NotImplemented  # the tensor has an operation for it
         environment = getattr(recorder.get(), "environment", None)
         if environment is None:
             raise no_value(self)

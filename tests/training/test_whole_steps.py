@@ -79,7 +79,10 @@ def test_a_step_trains_as_eager_does_in_two_programs(optimizer):
     assert_trains_alike(small, OPTIMIZERS[optimizer])
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+KINDS = ("SGD", "Adam", "AdamW")  # optimizers with a kernel for a whole step
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_step_of_one_kernel_is_fused_with_what_is_around_it(kind):
     step, *_ = trained(small, lambda params: getattr(torch.optim, kind)(params, lr=0.01, fused=True), jit=dovetail.jit, steps=3)
     assert "_fused_" not in str(dovetail.last_traces(step)[0])
@@ -96,12 +99,22 @@ def test_more_optimizers_train_as_eager_does(optimizer):
     assert_trains_alike(small, MORE[optimizer])
 
 
-def test_a_schedule_of_the_learning_rate_does_not_compile_again():
-    weights = []
+SCHEDULED = {
+    "adam": lambda params: torch.optim.Adam(params, lr=0.1, weight_decay=0.1),
+    **{f"{kind}-fused": lambda params, kind=kind: getattr(torch.optim, kind)(params, lr=0.1, weight_decay=0.1, fused=True) for kind in KINDS},
+    "adamw-foreach": lambda params: torch.optim.AdamW(params, lr=0.1, foreach=True),
+    "nadam": lambda params: torch.optim.NAdam(params, lr=0.1, weight_decay=0.1, decoupled_weight_decay=True),
+    "rmsprop": lambda params: torch.optim.RMSprop(params, lr=0.1, momentum=0.5),
+}
+
+
+@pytest.mark.parametrize("optimizer", SCHEDULED)
+def test_a_schedule_of_the_learning_rate_does_not_compile_again(optimizer):
+    weights, make = [], SCHEDULED[optimizer]
     for jit in (lambda step: step, dovetail.jit):
         torch.manual_seed(0)
         model = small()
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.1, weight_decay=0.1)
+        optimizer = make(model.parameters())
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
         step, x, y = jit(step_of(model, optimizer)), torch.randn(4, 6), torch.randint(0, 3, (4,))
         for _ in range(6):
