@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import dovetail
+from dovetail.errors import Unsupported
 
 X = torch.arange(4.0) + 1
 
@@ -67,6 +68,69 @@ def both(fn, *args):
         results.append((call(*args), torch.get_rng_state()))
     assert compiled.cache_info().programs == 1
     return results[2], results[0]
+
+
+def shared(x):
+    whole, part = copy.deepcopy([x.detach(), x.detach()[:2]])
+    whole.add_(1)
+    return part
+
+
+def trained(x):
+    weight = copy.deepcopy(x)
+    ((weight + x) * 3).sum().backward()
+    return weight, weight.grad
+
+
+COPIED = {
+    "a result": lambda x: copy.deepcopy(x),
+    "in an operation": lambda x: copy.deepcopy(x) * x,
+    "its gradient": lambda x: copy.deepcopy(x).grad,
+    "in containers": lambda x: (lambda copied: copied["a"] * copied["b"][0] * x)(copy.deepcopy({"a": x, "b": [x]})),
+    "detached": lambda x: copy.deepcopy(x.detach()) * x,
+    "without gradients": torch.no_grad()(lambda x: copy.deepcopy(x) * 2),
+    "trained": trained,
+    "a transposed tensor": lambda x: copy.deepcopy(x.detach().view(2, 2).t()),
+    "two of one memory": shared,
+    "a view with gaps": lambda x: copy.deepcopy(x.detach()[::2]),
+    "an expanded view": lambda x: copy.deepcopy(x.detach()[None].expand(3, 4)),
+    "a shallow copy": lambda x: copy.copy(x) * x,
+}
+
+
+def leaf_with_gradient(needs_grad):
+    x = X.clone().requires_grad_(needs_grad)
+    if needs_grad:
+        x.grad = X * 10
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+@pytest.mark.parametrize("needs_grad", [True, False])
+@pytest.mark.parametrize("name", COPIED)
+def test_copies_of_tensors_are_leaves_of_their_own(name, needs_grad):
+    program = COPIED[name] if needs_grad or name != "trained" else COPIED["a result"]
+    observed = []
+    for call in (program, dovetail.jit(program)):
+        x, rows = leaf_with_gradient(needs_grad), []
+        for _ in range(3):
+            results = call(x)
+            for y in results if isinstance(results, tuple) else (results,):
+                if y is not None and y.grad_fn is not None:
+                    y.sum().backward()
+                rows.append(None if y is None else (y.detach().clone(), y.stride(), y.requires_grad, y.is_leaf, y.grad if y.is_leaf else None))
+        observed.append((rows, x.grad))
+    torch.testing.assert_close(observed[1], observed[0])
+
+
+def test_native_tracing_refuses_copies_with_a_gradient():
+    with pytest.raises(Unsupported, match="deepcopy of a tensor that requires a gradient"):
+        dovetail.jit(copy.deepcopy, interpretation="native")(X.clone().requires_grad_())
+
+
+def test_a_copy_of_a_tensor_with_a_history_is_eagers_error():
+    with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+        dovetail.jit(lambda x: copy.deepcopy(x * 2))(X.clone().requires_grad_())
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -12,6 +12,7 @@ from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
+from dovetail.frontend.autograd.deep_copies import DeepCopies
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, add_hook
 from dovetail.frontend.autograd.recorded_backward import BACKWARD, Request, record_gradients
 from dovetail.langs.torch import LANGUAGE
@@ -60,6 +61,7 @@ class TracedAutograd:
         self.nodes: dict[Proxy, Node] = {}
         self.retained: set[Proxy] = set()
         self.spent: set[Proxy] = set()
+        self.copies = DeepCopies(self)
         self.used = False
 
     # .grad
@@ -412,6 +414,14 @@ def _requires_grad_(autograd: TracedAutograd, tracker: Tracker, p: Proxy, requir
     return autograd.set_requires_grad(p, requires_grad)
 
 
+def _deepcopy(autograd: TracedAutograd, tracker: Tracker, p: Proxy, memo: Any) -> Proxy:
+    return autograd.copies.copy(tracker, p, memo)
+
+
+def _reduce(autograd: TracedAutograd, tracker: Tracker, p: Proxy, *protocol: Any) -> None:
+    raise EagerCall(f"copy.copy of a tensor, or taking one apart as for pickle, at {user_line()} is not traced; use x.detach() or x.clone()")
+
+
 def _detach_(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> Proxy:
     return autograd.detach_(p)
 
@@ -431,6 +441,8 @@ CALLS: dict[Any, Callable[..., Any]] = {  # torch's function -> what it means fo
     torch.Tensor.retain_grad: _retain_grad,
     torch.Tensor.requires_grad_: _requires_grad_,
     torch.Tensor.detach_: _detach_,
+    torch.Tensor.__deepcopy__: _deepcopy,
+    torch.Tensor.__reduce_ex__: _reduce,
     torch.Tensor.register_hook: _register_hook,
     torch.Tensor.register_post_accumulate_grad_hook: _register_after,
 }
@@ -441,7 +453,10 @@ ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
     "requires_grad": TracedAutograd.requires_grad,
     **{
         name: _method(name)
-        for name in ("backward", "retain_grad", "requires_grad_", "detach_", "register_hook", "register_post_accumulate_grad_hook")
+        for name in (
+            *("backward", "retain_grad", "requires_grad_", "detach_", "register_hook", "register_post_accumulate_grad_hook"),
+            *("__deepcopy__", "__reduce_ex__"),
+        )
     },
 }
 

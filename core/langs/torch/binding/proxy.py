@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from dovetail.errors import NotTracing, require
+from dovetail.errors import NotTracing, Unsupported, require
 from dovetail.prims import recorder
-from dovetail.trace import TensorProxy
+from dovetail.trace import TensorProxy, requires_grad
 
 FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: queries that also work outside of tracing, as in a checker; see queries.py
 
@@ -91,6 +91,8 @@ class TorchProxy(TensorProxy):
         return self.name
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if requires_grad(self):
+            raise Unsupported("copy.deepcopy of a tensor that requires a gradient is not traced here; write x.detach().clone().requires_grad_()")
         return memo.setdefault(id(self), self.clone())
 
     def __array__(self, *_: Any, **__: Any) -> Any:
