@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import dtypes, prims
+from dovetail.prims import recorder
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_map
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class LearningRates:
 
     def operands(self, symbol: Symbol, tree: Any) -> Any:
         """Return the arguments of an operation with tensors for such numbers, where the result has the same dtype."""
-        if symbol.name.removesuffix("_") not in _SCALING or not all([_decides_dtype(x) for x in leaves(tree) if isinstance(x, TensorProxy)]):
+        if recorder.get() is not self.trace or symbol.name.removesuffix("_") not in _SCALING:
+            return tree
+        if not all([_decides_dtype(x) for x in leaves(tree) if isinstance(x, TensorProxy)]):
             return tree
         return tree_map(self._operand, tree)
 
