@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -95,6 +96,8 @@ COPIED = {
     "a view with gaps": lambda x: copy.deepcopy(x.detach()[::2]),
     "an expanded view": lambda x: copy.deepcopy(x.detach()[None].expand(3, 4)),
     "a shallow copy": lambda x: copy.copy(x) * x,
+    "pickled": lambda x: pickle.loads(pickle.dumps(x)) * x,
+    "pickled in a dict": lambda x: pickle.loads(pickle.dumps({"a": x.detach() * 1}))["a"] * x,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dovetail.errors import NotTracing, Unsupported, require
+from dovetail.errors import EagerCall, NotTracing, Unsupported, require
 from dovetail.prims import recorder
 from dovetail.trace import TensorProxy, requires_grad
 
@@ -94,6 +94,11 @@ class TorchProxy(TensorProxy):
         if requires_grad(self):
             raise Unsupported("copy.deepcopy of a tensor that requires a gradient is not traced here; write x.detach().clone().requires_grad_()")
         return memo.setdefault(id(self), self.clone())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if hasattr(recorder.get(), "environment"):
+            raise EagerCall("a traced tensor is pickled, which takes its values")
+        return super().__reduce_ex__(protocol)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         require(False, "a traced tensor has no values, so it cannot become a NumPy array; convert it outside the compiled function", error=TypeError)
