@@ -214,3 +214,39 @@ def test_a_rule_that_is_wrong_for_symbols_is_not_used():
         x = torch.randn(n, 3)
         dovetail.mark_dynamic(x, 0)
         torch.testing.assert_close(compiled(x), doubled(x).sum(1) + 1)
+
+
+LAYOUTS = {
+    "row-major": lambda x: x.contiguous(),
+    "reversed": lambda x: x.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+    "transposed": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "repeated": lambda x: x[:1].expand(x.shape),
+    "gapped": lambda x: torch.stack([x, x], -1)[..., 0],
+}
+WITHOUT_DECOMPOSITION = {
+    "fft": torch.fft.fft,
+    "fft of rows": lambda x: torch.fft.fft(x, dim=0),
+    "rfft": lambda x: torch.fft.rfft(x, dim=1),
+    "irfft": lambda x: torch.fft.irfft(x + 0j),
+    "fftn": torch.fft.fftn,
+    "cdist": lambda x: torch.cdist(x, x),
+    "sort": lambda x: x.sort(1).values,
+    "cummax": lambda x: x.cummax(1).values,
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 2),
+    "reflected": lambda x: F.pad(x, (1, 1), mode="reflect"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", WITHOUT_DECOMPOSITION)
+def test_results_of_every_layout_are_read_as_they_lie_in_memory(name, layout):
+    def fn(x):
+        y = WITHOUT_DECOMPOSITION[name](x)
+        return y, y * 2 + 1, y.reshape(-1)
+
+    compiled = dovetail.jit(fn, dynamic=True)
+    for sizes in ((4, 3, 6), (5, 4, 7), (5, 8, 9)):
+        x = LAYOUTS[layout](torch.randn(sizes, generator=torch.Generator().manual_seed(1)))
+        got, want = compiled(x), fn(x)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        assert [y.stride() for y in got] == [y.stride() for y in want]

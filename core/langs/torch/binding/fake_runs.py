@@ -29,7 +29,7 @@ from dovetail.langs.torch.binding.shape_rules import has_sizes, meta_tensor, siz
 from dovetail.langs.torch.binding.symbol import FACTORIES
 from dovetail.prims import NumberSpec, TensorSpec
 from dovetail.prims.sizes import Size, hint_of
-from dovetail.prims.spec import normal_strides
+from dovetail.prims.spec import laid_out, normal_strides
 from dovetail.torch_internals import FAKE_TENSOR_LOG, TorchDispatchMode, fake_tensor_mode, no_torch_function, shape_rules, storage_key
 from dovetail.trace import leaves, tree_map
 
@@ -114,7 +114,7 @@ def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> Fa
     if not has_sizes((args, kwargs)):
         return _run_on_numbers(run, func, args, kwargs)
     known = _run_on_sizes(run, func, args, kwargs)
-    if known is not None and _fits(known, run, func, args, kwargs):
+    if known is not None and (known := _fitted(known, run, func, args, kwargs)) is not None:
         return known
     try:
         known = _run_on_numbers(run, func, *tree_map(partial(_with_ints, hint_of), (args, kwargs)))
@@ -201,14 +201,31 @@ def _run_on_sizes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> F
         return None
 
 
-def _fits(known: FakeRun, run: Callable, func: Callable, args: tuple, kwargs: dict) -> bool:
-    """Return whether a rule for sizes gives the shapes of this call: that of torch 2.10 for an LSTM does not."""
+def _fitted(known: FakeRun, run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun | None:
+    """Return a run of a rule for sizes with the layouts of this call, None where it does not give its shapes: that of torch 2.10 for an LSTM.
+
+    The rules for torch.fft, with sizes that are no numbers, take every input as row-major.
+    """
     try:
         numbers = run_on_hints(run, func, args, kwargs)
     except Exception:  # what has a rule for sizes alone
-        return True
-    here = [_with_ints(hint_of, spec).shape for spec in tensors_in(known.specs, TensorSpec)]
-    return here == [spec.shape for spec in tensors_in(numbers.specs, TensorSpec)]
+        return known
+    real = tensors_in(numbers.specs, TensorSpec)
+    here = [_with_ints(hint_of, spec) for spec in tensors_in(known.specs, TensorSpec)]
+    if [spec.shape for spec in here] != [spec.shape for spec in real]:
+        return None
+    moved = [normal_strides(a.shape, a.steps) != b.strides for a, b in zip(here, real, strict=True)]
+    if not all([spec.is_dense for spec, differs in zip(real, moved, strict=True) if differs]):
+        return None
+    layouts = iter(zip(real, moved, strict=True))
+
+    def laid_out_as_real(spec: Any) -> Any:
+        like, differs = next(layouts) if isinstance(spec, TensorSpec) else (None, False)
+        return laid_out(spec, like.order) if differs else spec
+
+    if any(moved):
+        known.specs = tree_map(laid_out_as_real, known.specs)
+    return known
 
 
 def _with_ints(of: Callable[[Any], int], x: Any) -> Any:
