@@ -46,6 +46,12 @@ def test_einsum_of_sizes_one_broadcasts():
     agrees(lambda a, b: torch.einsum("ij,jk->ik", a, b), torch.randn(2, 1), torch.randn(3, 4), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool, torch.bfloat16])
+@pytest.mark.parametrize("equation, sizes", [("ij->", (1, 1)), ("ij->i", (3, 1)), ("ii->", (1, 1)), ("ij->ji", (1, 3)), ("...i->...", (1, 1))])
+def test_einsum_that_sums_sizes_of_one_has_the_dtype_of_a_sum(equation, sizes, dtype):
+    agrees(lambda x: torch.einsum(equation, x), torch.ones(sizes, dtype=dtype))
+
+
 def test_einsum_with_lists_of_subscripts():
     agrees(lambda a, b: torch.einsum(a, [..., 0, 1], b, [1, 2], [..., 2, 0]), torch.randn(5, 2, 3), torch.randn(3, 4), rtol=1e-4, atol=1e-5)
 

@@ -304,3 +304,9 @@ def test_a_stack_lies_in_memory_as_in_eager_mode(arrange, dim):
         got, want = dovetail.jit(fn)(x), fn(x)
         assert torch.equal(got, want)
         assert got.stride() == want.stride()
+
+
+@pytest.mark.parametrize("name", ["T", "mT", "H", "mH"])
+@pytest.mark.parametrize("x", [torch.tensor(1.5), torch.tensor(1 + 2j), torch.tensor(True)], ids=["float", "complex", "bool"])
+def test_a_number_has_the_properties_of_matrices(x, name):
+    agrees(lambda x: getattr(x, name) * 1, x)

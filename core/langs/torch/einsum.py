@@ -77,6 +77,8 @@ def einsum(equation: str, *operands: Tensor):
     at = tuple([i for i, label in enumerate(out) if sizes[label] != 1])
     shape = tuple([sizes[label] for label in out])
     x = result.x if len(at) == len(out) else prims.broadcast_in_dim(result.x, shape=shape, dims=at)
+    if len(operands) == 1 and len(order) > len(out):
+        x = core.convert(x, total_dtype(x, None))  # as a sum has it, also where all that is summed has size 1
     return prims.transpose(x, order=tuple(range(len(out)))) if x is operands[0] else x
 
 

@@ -19,6 +19,7 @@ from dovetail.langs.torch.padding import in_memory_format
 from dovetail.prims.shape import flat_reshape, replaced
 from dovetail.prims.sizes import index_of, same_shape
 from dovetail.prims.spec import prod, view_strides
+from dovetail.prims.unary import conjugated
 from dovetail.trace import TensorProxy, value_of
 
 
@@ -167,20 +168,20 @@ def _reversed(x: Tensor) -> Any:
 
 def _matrix_transposed(x: Tensor) -> Any:
     rank = len(x.spec.shape)
-    require(rank > 1, "tensor.mT is only supported on matrices or batches of matrices. Got {}-D tensor.", rank)
-    return transpose(x, -2, -1)
+    require(rank != 1, "tensor.mT is only supported on matrices or batches of matrices. Got {}-D tensor.", rank)
+    return transpose(x, -2, -1) if rank else x
 
 
 def _matrix_adjoint(x: Tensor) -> Any:
     rank = len(x.spec.shape)
-    require(rank > 1, "tensor.mH is only supported on matrices or batches of matrices. Got {}-D tensor.", rank)
-    return adjoint(x)
+    require(rank != 1, "tensor.mH is only supported on matrices or batches of matrices. Got {}-D tensor.", rank)
+    return adjoint(x) if rank else conjugated(x)
 
 
 def _hermitian(x: Tensor) -> Any:
     rank = len(x.spec.shape)
     require(rank in (0, 2), "tensor.H is only supported on matrices (2-D tensors). Got {}-D tensor.", rank)
-    return adjoint(x)
+    return adjoint(x) if rank else conjugated(x)
 
 
 LANGUAGE.properties |= {"T": _reversed, "mT": _matrix_transposed, "mH": _matrix_adjoint, "H": _hermitian}
