@@ -37,7 +37,7 @@ from dovetail.prims.op import register
 from dovetail.prims.shape import flat_reshape
 from dovetail.trace.aliases import root_of, shares_history, view_bases, views_in
 from dovetail.trace.ir import BoundSymbol, Trace, prims_of, recording, substitute
-from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, proxies, tree_map
+from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, leaves, proxies, tree_map
 
 
 def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
@@ -309,8 +309,15 @@ class Functionalizer:
             for inner in line.body:
                 self.visit(inner)
             return
-        self.new.lines.append(substitute(line, {p: now for p in line.reads if (now := self.read(p)) is not p}))
+        env = {p: now for p in line.reads if (now := self.read(p)) is not p}
         reads = set(line.reads)
+        if any([isinstance(p, TensorProxy) and now.spec.strides != p.spec.strides for p, now in env.items()]):
+            self.new.lines.append(self._respecified(line, env))
+            for p in line.writes:
+                if p in env:
+                    self.value[p] = env[p] if root_of(p, bases) in reads else _laid_out(env[p], p)
+        else:
+            self.new.lines.append(substitute(line, env))
         for p in line.writes:
             if root_of(p, bases) in reads:
                 self._note(p, views)
@@ -319,6 +326,21 @@ class Functionalizer:
             for i in line.kwargs["shared"]:
                 self._share(self.root(line.args[i]), line.out[i])
                 self.renewed[line.out[i]] = line.args[i]
+
+    def _respecified(self, line: BoundSymbol, env: dict[Proxy, Proxy]) -> BoundSymbol:
+        """Substitute as `substitute` does, where values have other strides: what an argument with gaps holds after a write has none.
+
+        Results whose strides follow those are new proxies, which are added to `env`.
+        """
+        body = tuple([self._respecified(inner, env) for inner in line.body])
+        if not body and Tag.GUARD not in line.symbol.tags:
+            args, kwargs = tree_map(lambda x: x.spec if is_proxy(x) else x, substitute((line.args, line.kwargs), env))
+            specs = [spec for spec in leaves(line.symbol.meta(*args, **kwargs)) if spec is not None]
+            for p, spec in zip(proxies(line.out), specs, strict=True):
+                if isinstance(p, TensorProxy) and spec.strides != p.spec.strides:
+                    env[p] = self.new.tensor(spec.like(requires_grad=p.spec.requires_grad))
+        args, kwargs, out, reads = substitute((line.args, line.kwargs, line.out, line.reads), env)
+        return line.replace(args=args, kwargs=kwargs, out=out, reads=proxies(reads), body=body)
 
     def _share(self, root: Proxy, renewed: Proxy) -> None:
         """Remember that `renewed` is the memory of `root` under another name."""
