@@ -297,3 +297,9 @@ def test_the_gradient_of_ldexp_of_complex_numbers_has_conjugates() -> None:
     got, expected = (torch.autograd.grad(f(x, y), (x, y), g) for f in (dovetail.jit(torch.ldexp), torch.ldexp))
 
     torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("turned", range(3))
+def test_lerp_lies_in_memory_as_its_first_argument(turned):
+    args = [torch.rand(4, 5).t().contiguous().t() if i == turned else torch.rand(4, 5) for i in range(3)]
+    agrees(torch.lerp, *args)

@@ -15,6 +15,7 @@ from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
+from dovetail.prims.memory import in_layout_of
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.unary import conjugated, converted
 from dovetail.trace import NumberProxy
@@ -361,8 +362,8 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
         if not isinstance(w, Tensor):
             held = c_float(w).value if type(w) is float and a.spec.dtype is dtypes.float32 else w  # 1 less a number of float32, as in a kernel
             return core.add(a, core.mul(change, w)) if abs(w) < 0.5 else core.sub(b, core.mul(change, 1 - held))
-        near = core.lt(core.abs(w), 0.5)
-        return core.where(near, core.add(a, core.mul(change, w)), core.sub(b, core.mul(change, core.sub(1.0, w))))
+        near, low = core.lt(core.abs(w), 0.5), core.add(a, core.mul(change, w))
+        return in_layout_of(low, core.where(near, low, core.sub(b, core.mul(change, core.sub(1.0, w)))))
 
     return in_wide(compute, input, end, weight)
 
