@@ -418,3 +418,9 @@ def test_what_returns_nothing_is_called(program) -> None:
                 compiled(t)
         else:
             torch.testing.assert_close(compiled(t), want)
+
+
+@pytest.mark.parametrize("elements", [torch.tensor([0.0, 1.0]), torch.arange(100.0), 1.0], ids=["few", "many", "number"])
+def test_isin_of_any_layout_is_row_major(elements) -> None:
+    same(lambda x: torch.isin(x.round(), elements) * 2, x(4, 3, 6).permute(2, 1, 0))
+    same(lambda x: torch.isin(x.round(), elements), x(5, 8).t())

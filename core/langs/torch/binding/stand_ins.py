@@ -23,6 +23,11 @@ def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = Fals
     return input.new_empty((count, r) if r else (0,))
 
 
+def _isin(elements: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return a tensor like the answers, which are row-major in whatever layout the elements are; torch's rule gives their layout."""
+    return elements.new_empty(elements.shape, dtype=torch.bool) if isinstance(elements, torch.Tensor) else torch.isin(elements, *args, **kwargs)
+
+
 def _pdist(input: torch.Tensor, p: float = 2.0) -> torch.Tensor:
     n = input.shape[0] if input.ndim == 2 else 0
     return torch.pdist(input, p) if type(n) is int else input.new_empty(n * (n - 1) // 2)
@@ -93,7 +98,7 @@ def _recurrent(function: Callable) -> Callable:
 
 
 # Name in torch -> a function that returns tensors like the results of the callable, where fake tensors do not work; or what makes it of the callable.
-_LIKE = {"ctc_loss": _ctc_loss, "combinations": _combinations, "istft": _istft, "pdist": _pdist}
+_LIKE = {"ctc_loss": _ctc_loss, "combinations": _combinations, "isin": _isin, "istft": _istft, "pdist": _pdist}
 _MAKERS: dict[str, Callable[[Callable], Callable]] = {
     "tril_indices": lambda function: _triangle(function, _below),
     "triu_indices": lambda function: _triangle(function, lambda row, col, offset: row * col - _below(row, col, offset - 1)),
