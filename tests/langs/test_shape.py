@@ -310,3 +310,11 @@ def test_a_stack_lies_in_memory_as_in_eager_mode(arrange, dim):
 @pytest.mark.parametrize("x", [torch.tensor(1.5), torch.tensor(1 + 2j), torch.tensor(True)], ids=["float", "complex", "bool"])
 def test_a_number_has_the_properties_of_matrices(x, name):
     agrees(lambda x: getattr(x, name) * 1, x)
+
+
+@pytest.mark.parametrize("view", [lambda x: x[None], lambda x: x.unsqueeze(-1), lambda x: x[None, ..., None], torch.atleast_2d])
+def test_dimensions_that_a_number_gets_have_strides_of_one(view):
+    x = torch.tensor(1.5)
+    compiled = dovetail.jit(view)
+    assert compiled(x).stride() == view(x).stride()
+    agrees(lambda x: view(x).view(torch.uint8), x)

@@ -118,6 +118,8 @@ def var_mean(x: Tensor, *, dims: tuple, correction: float) -> tuple[Tensor, Tens
 
 
 def broadcast_in_dim(x: Tensor, *, shape: tuple, dims: tuple) -> Tensor:
+    if not dims and 1 in shape:  # `expand` gives what has no dimensions strides of 0, for sizes of 1, too
+        return x.view((1,) * len(shape)).expand(shape)
     if dims == tuple(range(len(shape) - len(dims), len(shape))):  # `expand` adds dimensions in front itself, and indexing costs as much as it
         return x.expand(shape)
     return x[tuple(slice(None) if d in dims else None for d in range(len(shape)))].expand(shape)
