@@ -48,8 +48,12 @@ def test_einsum_of_sizes_one_broadcasts():
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool, torch.bfloat16])
 @pytest.mark.parametrize("equation, sizes", [("ij->", (1, 1)), ("ij->i", (3, 1)), ("ii->", (1, 1)), ("ij->ji", (1, 3)), ("...i->...", (1, 1))])
-def test_einsum_that_sums_sizes_of_one_has_the_dtype_of_a_sum(equation, sizes, dtype):
-    agrees(lambda x: torch.einsum(equation, x), torch.ones(sizes, dtype=dtype))
+def test_einsum_that_sums_sizes_of_one_is_a_sum_and_no_view(equation, sizes, dtype):
+    def f(x):
+        y = torch.einsum(equation, x)
+        return y * 1, y.fill_(0)
+
+    agrees(f, torch.ones(sizes, dtype=dtype))
 
 
 def test_einsum_with_lists_of_subscripts():

@@ -77,8 +77,9 @@ def einsum(equation: str, *operands: Tensor):
     at = tuple([i for i, label in enumerate(out) if sizes[label] != 1])
     shape = tuple([sizes[label] for label in out])
     x = result.x if len(at) == len(out) else prims.broadcast_in_dim(result.x, shape=shape, dims=at)
-    if len(operands) == 1 and len(order) > len(out):
-        x = core.convert(x, total_dtype(x, None))  # as a sum has it, also where all that is summed has size 1
+    if len(operands) == 1 and len(order) > len(out) and all([sizes[label] == 1 for label in order if label not in out]):
+        total_of_one = core.convert(x, total_dtype(x, None))  # a sum is no view
+        return prims.clone(x) if total_of_one is x else total_of_one
     return prims.transpose(x, order=tuple(range(len(out)))) if x is operands[0] else x
 
 
