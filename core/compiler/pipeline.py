@@ -208,7 +208,7 @@ def infer(computation: Trace, compilation: Compilation) -> list[Trace]:
 def train(computation: Trace, compilation: Compilation) -> Trained | None:
     """Return a pure program as a forward and a backward; None where no result needs a gradient."""
     steps = simplify(computation, compilation)
-    rules = GradRules(steps[-1], compilation.executors)
+    rules = GradRules(steps[-1], compilation.executors, compilation.written)
     joint = differentiate(steps[-1], replace(compilation, rules=rules))
     if joint is None:
         return None

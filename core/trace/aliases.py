@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from dovetail.prims import Tag
 from dovetail.trace.ir import BoundSymbol, Trace
@@ -38,6 +38,16 @@ def root_of(p: Proxy, bases: Mapping[Proxy, Proxy]) -> Proxy:
     while p in bases:
         p = bases[p]
     return p
+
+
+def looking_into(storage: Collection[Proxy], lines: Iterable[BoundSymbol]) -> set[Proxy]:
+    """Return the values in `storage` and the views of them."""
+    seen = set(storage)
+    if seen:
+        for view in (view for line in lines for view in views_in(line)):
+            if view.args[0] in seen:
+                seen.update(view.writes)
+    return seen
 
 
 def storage_roots(trace: Trace, lines: Iterable[BoundSymbol]) -> dict[Proxy, Proxy]:

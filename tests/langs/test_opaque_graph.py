@@ -219,3 +219,23 @@ def test_results_that_no_gradient_flows_to_require_none(fn):
         torch.testing.assert_close(one, other)
     got, want = (torch.autograd.grad(x[1].sum() + x[2].sin().sum(), a)[0] for x in (got, want))
     torch.testing.assert_close(got, want)
+
+
+def test_a_graph_of_an_argument_that_the_program_overwrites_is_not_kept():
+    """Autograd would find the argument changed; eager PyTorch keeps a copy of it here."""
+
+    def largest(x):
+        x.scatter_reduce_(0, INDEX, x * 2, "amax")
+        return x
+
+    def product(x):
+        x[1:].index_reduce_(0, torch.tensor([0, 1]), x[:2] + 3, "prod")
+        return x * x
+
+    for fn in (largest, product):
+        gradients = []
+        for run in (fn, dovetail.jit(fn)):
+            x = values(4, 3).requires_grad_()
+            run(x * 1).sum().backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)

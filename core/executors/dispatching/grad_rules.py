@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from dovetail.errors import DovetailError
@@ -13,7 +13,8 @@ from dovetail.executors.dispatching.dispatch import claimants
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.langs.torch import closed_form, graph_rule, symbol_for
 from dovetail.prims import Symbol
-from dovetail.trace import BoundSymbol, Offer, Trace
+from dovetail.trace import BoundSymbol, Offer, Proxy, Trace
+from dovetail.trace.aliases import looking_into
 from dovetail.trace.passes.grad import RULES, Rule, registered
 
 
@@ -37,7 +38,8 @@ class GradRules:
     """The rules for a line of `trace`, in interleaved form.
 
     First comes that of the executor that would run the line, then a registered one, then the closed form of a normalisation, or, for an opaque
-    line, the rule that keeps its graph.
+    line, the rule that keeps its graph: not of a line that reads `written` inputs, which the program overwrites before the backward runs, since
+    autograd would find them changed.
 
     An executor that would run the line and has no rule leaves it to the next that would, since without a rule no executor runs it whole.
 
@@ -47,10 +49,11 @@ class GradRules:
         refusals: why executors that implement a line do not differentiate it.
     """
 
-    def __init__(self, trace: Trace, executors: Priority):
+    def __init__(self, trace: Trace, executors: Priority, written: Collection[Proxy] = ()):
         self.claimants = claimants(trace, executors)
         self.operators = [ex for ex in executors if isinstance(ex, OperatorExecutor)]
         self.by_executors: list[tuple[BoundSymbol, Executor]] = []
+        self.overwritten = looking_into(written, trace.lines)
         self.once = False
         self.refusals: list[Offer] = []
 
@@ -66,7 +69,7 @@ class GradRules:
         yield from registered(line)
         if (rule := closed_form(line)) is not None:
             yield rule
-        if (rule := graph_rule(line)) is not None:
+        if self.overwritten.isdisjoint(line.reads) and (rule := graph_rule(line)) is not None:
             self.once = True
             yield rule
 

@@ -42,7 +42,7 @@ from dovetail.prims.creation import zeros_like
 from dovetail.prims.memory import in_layout_of
 from dovetail.prims.op import register
 from dovetail.prims.sizes import Atom, hint_of, symbols_in
-from dovetail.trace.aliases import views_in
+from dovetail.trace.aliases import looking_into
 from dovetail.trace.ir import BoundSymbol, Trace, recording, substitute
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import JointTrace, Whole
@@ -82,7 +82,8 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     """
     require(recompute in RECOMPUTE, "recompute is one of {}, got {!r}", ", ".join(map(repr, RECOMPUTE)), recompute, error=ValueError)
     early, late, wanted = _sides(joint, written)
-    cut = _Cut(joint, early, wanted, recompute, _exposed(early, written), None if fused or recompute != "balanced" else _inside(joint.whole))
+    exposed = looking_into(written, early)  # what holds something else by the time the backward runs
+    cut = _Cut(joint, early, wanted, recompute, exposed, None if fused or recompute != "balanced" else _inside(joint.whole))
     saved = cut.saved()
     forward = joint.derive("split")
     forward = Trace(**{name: value for name, value in vars(forward).items() if name in Trace.__dataclass_fields__})
@@ -144,16 +145,6 @@ def _sides(joint: JointTrace, written: Collection[Proxy]) -> tuple[list[BoundSym
         if p not in after and p not in constants:
             wanted[p] = None
     return early, late, list(wanted)
-
-
-def _exposed(lines: list[BoundSymbol], written: Collection[Proxy]) -> set[Proxy]:
-    """`written` and the views of it: they hold something else by the time the backward runs."""
-    exposed = set(written)
-    if exposed:
-        for view in (view for line in lines for view in views_in(line)):
-            if view.args[0] in exposed:
-                exposed.update(view.writes)
-    return exposed
 
 
 def _inside(wholes: list[Whole]) -> set[Proxy]:
