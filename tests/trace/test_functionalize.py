@@ -321,3 +321,16 @@ def test_a_written_argument_with_gaps_is_read_as_its_values_lie_in_memory(layout
         with dovetail.use(trial="off", check=True, debug=2):
             got = compiled(mine)
         torch.testing.assert_close((got, mine), (fn(theirs), theirs))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_that_is_returned_twice_is_one_tensor(grad):
+    def fn(x):
+        view = x.view(-1)
+        return view, [view, view.real, view[1:]], {"again": view.contiguous(), "x": x}
+
+    x = torch.randn(2, 3, requires_grad=grad) * 1
+    view, (same, real, part), others = dovetail.jit(fn)(x)
+    assert view is same is real is others["again"]
+    assert view is not part
+    assert others["x"] is x

@@ -392,7 +392,8 @@ class Functionalizer:
         with recording(epilogue):
             for p in mutated:
                 prims.copy_(p if p in self.followed else prims.detach(p), returned[p])
-            epilogue.outputs = tree_map(lambda p: self._again(p, returned) if is_proxy(p) else p, old.outputs)
+            again = {p: self._again(p, returned) for p in results}  # one tensor however often it is returned
+            epilogue.outputs = substitute(old.outputs, again)
         return self.new, epilogue
 
     def _again(self, p: Proxy, returned: dict[Proxy, Proxy]) -> Any:
