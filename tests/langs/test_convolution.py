@@ -149,3 +149,8 @@ def test_a_kernel_behind_a_convolution_of_sequences_reads_it_as_it_lies(convolve
         torch.testing.assert_close(got, want, **TOLERANCE)
         for a, b in zip(*(torch.autograd.grad(out.square().sum(), leaves) for out in (got, want)), strict=True):
             torch.testing.assert_close(a, b, **TOLERANCE)
+
+
+@pytest.mark.parametrize(("shape", "kernel", "stride"), [((1, 3, 2), 2, 1), ((2, 3, 4, 4), 4, 1), ((1, 2, 5, 5), 2, 3), ((2, 1, 6, 1), (3, 1), 1)])
+def test_columns_are_no_view_of_the_image(shape, kernel, stride):
+    agrees(lambda x: F.unfold(x, kernel, stride=stride).fill_(7), torch.randn(shape))

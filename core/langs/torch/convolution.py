@@ -92,8 +92,8 @@ def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints =
         x = prims.pad(x, value=zero, low=(0, 0, *padding), high=(0, 0, *padding), interior=(0, 0, 0, 0))
     for d in (2, 3):
         x = sliding(x, d, kernel[d - 2], stride[d - 2], dilation[d - 2])
-    columns = flat_reshape(prims.transpose(x, order=(0, 1, 4, 5, 2, 3)), (batch, channels * prod(kernel), prod(counts)))
-    columns = prims.clone(columns) if columns.spec.numel == input.spec.numel else columns  # reshaping may be a view
+    x = prims.clone(prims.transpose(x, order=(0, 1, 4, 5, 2, 3)))  # the columns are no view of the image, also where they could be
+    columns = flat_reshape(x, (batch, channels * prod(kernel), prod(counts)))
     return columns if batched else prims.squeeze(columns, dims=(0,))
 
 
