@@ -318,3 +318,9 @@ def test_dimensions_that_a_number_gets_have_strides_of_one(view):
     compiled = dovetail.jit(view)
     assert compiled(x).stride() == view(x).stride()
     agrees(lambda x: view(x).view(torch.uint8), x)
+
+
+@pytest.mark.parametrize("number", [torch.tensor(3), torch.tensor(2.5), torch.tensor(True), torch.tensor(1j)])
+def test_a_number_promotes_the_blocks_by_its_kind_alone(number):
+    for x in (torch.ones(3, dtype=torch.uint8), torch.ones(2, 2, dtype=torch.bfloat16), torch.ones((), dtype=torch.int16)):
+        agrees(torch.block_diag, number, x)

@@ -114,7 +114,7 @@ def column_stack(tensors: Sequence[Tensor]):
 def block_diag(*tensors: Tensor):
     """The matrices along the diagonal of one, with zeros elsewhere."""
     require_tensors("block_diag", tensors)
-    dtype = common_dtype(tensors)
+    dtype = core.promote(*tensors)  # a tensor without dimensions promotes by its kind alone, unlike in `cat`
     for i, x in enumerate(tensors):
         require(
             len(x.spec.shape) <= 2,
