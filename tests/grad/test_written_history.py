@@ -110,3 +110,33 @@ def test_what_a_freed_graph_is_written_into_is_freed_too():
                 freed.sum().backward()
         results.append((c, kept, doubled, torch.autograd.grad(doubled.sum(), w)))
     torch.testing.assert_close(results[1], results[0])
+
+
+COMPARISONS = {
+    "ge_": lambda x: x.ge_(0),
+    "eq_": lambda x: x.eq_(x),
+    "a row": lambda x: x[0].lt_(1),
+    "copied": lambda x: x.copy_(x > 0),
+    "truncated": lambda x: x.copy_(x.long()),
+    "sorted": lambda x: x.copy_(x.argsort(-1)),
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("argument", [False, True])
+def test_what_is_overwritten_by_a_comparison_keeps_its_history(name, argument):
+    """The gradient of what is overwritten is zero, and not absent."""
+
+    def fn(x):
+        y = x if argument else x * 3
+        COMPARISONS[name](y)
+        return y * 2, y
+
+    gradients = []
+    for run in (fn, dovetail.jit(fn)):
+        x = torch.arange(-3.0, 3.0).view(2, 3).requires_grad_()
+        results = run(x * 1)
+        assert all(y.requires_grad for y in results)
+        sum(y.sum() for y in results).backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)

@@ -285,14 +285,15 @@ class Functionalizer:
         return chain
 
     def is_computed_from(self, new: Proxy, old: Proxy) -> bool:
-        """Return whether the lines that stand for the line that is visited compute `new` from `old`."""
+        """Return whether the lines that stand for the line that is visited compute `new` from `old`, and a gradient may flow on all the way."""
         maker = {p: line for line in prims_of(self.new.lines[self.first :]) for p in line.writes}
         waiting, done = [new], set()
         while waiting:
             p = waiting.pop()
             if p is old:
                 return True
-            if p in maker and p not in done:
+            flows = not isinstance(p, TensorProxy) or p.spec.dtype.inexact  # none flows through a comparison
+            if p in maker and p not in done and flows:
                 done.add(p)
                 waiting += maker[p].reads
         return False
