@@ -240,6 +240,12 @@ class Cache:
         except Exception as error:
             if not sizes:
                 raise
+            if sizes.floats:
+                with sizes.without_floats(error.__cause__ or error) as sentences:
+                    entry = self.compile_symbolic(args, kwargs, executors, passes, how)
+                for sentence in sentences:
+                    self.warn_of_sizes(sentence)
+                return entry
             entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
             self.sizes.seen |= sizes.seen
             self.warn_of_sizes(f"each size is compiled separately, since tracing it with symbolic sizes raised {type(error).__name__}: {error}")

@@ -71,7 +71,7 @@ class ArgumentSizes(SymbolicSizes):
     def integer(self, value: int, source: Source) -> None:
         return None
 
-    def moves(self, rate: float, source: Source) -> bool:
+    def moves(self, value: float, source: Source) -> bool:
         return False
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,21 +130,33 @@ class SymbolicSizes:
         self.seen: dict[str, Any] = {}
         self.places: dict[Place, Atom] = {}
         self.sources: dict[str, int] = {}  # places -> ids of their sources, which hold functions and are not held for that
-        self.rates: set[str] = set()  # where the learning rates are that are inputs
+        self.floats: dict[str, NumberProxy] = {}  # where the floats are that are inputs, and the numbers that the program has for them
         self.of_tensor: dict[Any, list[tuple[int, Atom]]] = {}  # a traced tensor -> its symbolic dimensions
 
     def __bool__(self) -> bool:
-        return bool(self.places or self.rates)
+        return bool(self.places or self.floats)
 
-    def moves(self, rate: float, source: Source) -> bool:
-        """Return whether a learning rate has changed between compilations, so that it becomes an input."""
-        place = repr(source)
-        before, self.seen[place] = self.history.seen.get(place), rate
-        if before is not None and before != rate:
-            self.history.moving.add((place, None))
-        if (place, None) in self.history.moving:
-            self.rates.add(place)
-        return place in self.rates
+    def moves(self, value: float, source: Source) -> bool:
+        """Return whether a float has changed between compilations, so that it becomes an input."""
+        place = repr(source), None
+        before = self.history.seen.get(place[0])
+        self.seen[place[0]] = value
+        if type(before) is float and before != value:
+            self.history.moving.add(place)
+        return self.dynamic is not False and place in self.history.moving and place not in self.history.pinned and self._is_alone(place[0], source)
+
+    @contextmanager
+    def without_floats(self, error: BaseException) -> Iterator[list[str]]:
+        """Pin the float that `error` says is needed as a plain number, or all of them, but where the block raises; yield that as sentences."""
+        needed = getattr(error, "proxy", None)
+        places = [place for place, number in self.floats.items() if number is needed] or list(self.floats)
+        self.history.pinned |= {(place, None): None for place in places}
+        try:
+            yield [f"{place} is compiled for each value, since it is needed as a plain number: {type(error).__name__}: {error}" for place in places]
+        except BaseException:
+            for place in places:
+                self.history.pinned.pop((place, None), None)
+            raise
 
     def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]], tuple | None]:
         """Return the spec of an input with symbols, which dimensions have them, and the strides that the tensor itself has; None for row-major."""
@@ -176,9 +189,11 @@ class SymbolicSizes:
         dynamic = declared or (self.dynamic is None and place in self.history.moving)
         if not dynamic or not SMALLEST <= value <= _LARGEST or place in self.history.pinned:
             return None
-        if self.sources.setdefault(place[0], id(source)) != id(source):  # another object's of that name: two enum members are both `colour`
-            return None
-        return self.symbol(place, value, 0, _LARGEST)
+        return self.symbol(place, value, 0, _LARGEST) if self._is_alone(place[0], source) else None
+
+    def _is_alone(self, name: str, source: Source) -> bool:
+        """Return whether no other object has that name: two enum members are both `colour`."""
+        return self.sources.setdefault(name, id(source)) == id(source)
 
     def symbol(self, place: Place, hint: int, low: int, high: int | None) -> Size:
         """Return the symbol of a place, which is `hint` in this call, and is created when it is read first."""
@@ -194,7 +209,7 @@ class SymbolicSizes:
     def _dynamic_dims(self, tensor: torch.Tensor, source: Source) -> list[tuple[int, tuple[int, int | None]]]:
         """Return the dimensions of an input that are symbols, with their bounds."""
         text, shape = repr(source), tuple(tensor.shape)
-        if self.sources.setdefault(text, id(source)) != id(source):
+        if not self._is_alone(text, source):
             return []
         before, self.seen[text] = self.history.seen.get(text), shape
         if type(before) is tuple and len(before) == len(shape):

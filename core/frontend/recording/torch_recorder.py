@@ -26,8 +26,8 @@ from dovetail.frontend.recording import nn_module_tracing
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
+from dovetail.frontend.recording.changing_floats import ChangingFloats, as_tensor
 from dovetail.frontend.recording.data_writes import set_data
-from dovetail.frontend.recording.learning_rates import LearningRates, as_tensor, is_learning_rate
 from dovetail.frontend.recording.metadata_writes import CHANGING
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
 from dovetail.frontend.recording.torch_globals import GlobalSettings
@@ -81,7 +81,7 @@ class TorchRecorder(CallHooks):
         self.sources: list[tuple[Source, Proxy]] = []
         self.results: dict[Proxy, int] = {}
         self.numbers: dict[Size, NumberProxy] = {}  # sizes that leave the program
-        self.rates = LearningRates(trace)
+        self.changing = ChangingFloats(trace)
         self.autograd = TracedAutograd(self)
 
     def start(self, tracker: Tracker) -> None:
@@ -261,16 +261,18 @@ class TorchRecorder(CallHooks):
         """Return whether what is read at a source stands for parts of the gradient of a wrapper."""
         return self.wrappers is not None and source in self.wrappers.histories.arriving
 
-    def rate(self, tracker: Tracker, value: float, source: Source) -> Any:
-        """Return what the program sees for a learning rate of an optimizer: an input where a schedule has changed it."""
-        if self.sizes is None or not is_learning_rate(source) or not self.sizes.moves(value, source):
+    def changing_float(self, tracker: Tracker, value: float, source: Source) -> Any:
+        """Return what the program sees for a float from outside: an input where it has changed between compilations."""
+        if self.sizes is None or tracker.later is not None or not self.sizes.moves(value, source):
             return value
-        if source not in self.rates.numbers:
+        numbers = self.changing.numbers
+        if source not in numbers:
             tracker.guard("type", source, float)
             fresh = tracker.sources.fresh(source, len(tracker.calls), as_tensor)
             tracker.calls.append(fresh)
-            self.rates.add(source, self.add_input(fresh, as_tensor(value)))
-        return self.rates.numbers[source]
+            self.changing.add(source, self.add_input(fresh, as_tensor(value)))
+            self.sizes.floats[repr(source)] = numbers[source]
+        return numbers[source]
 
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
         if (size := self.sizes.integer(value, source)) is None:

@@ -151,8 +151,8 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         if kind in self.atoms:
             if kind is int and self.recorder.symbolic_ints and not self.exact and (size := self.recorder.symbolic(self, value, source)) is not value:
                 return size
-            if kind is float and (rate := self.recorder.rate(self, value, source)) is not value:
-                return rate
+            if kind is float and not self.exact and (number := self.recorder.changing_float(self, value, source)) is not value:
+                return number
             if kind.__module__ == "numpy" and (value != value or not value):  # == does not tell the zeros apart, nor nan from nan
                 self.guard("type", source, kind)
                 self.guard("equal", self.sources.call(self.sources.attr(source, "tobytes")), value.tobytes())

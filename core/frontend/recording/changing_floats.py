@@ -1,4 +1,4 @@
-"""Learning rates of optimizers that a schedule changes: inputs of the program, which are Python floats to it."""
+"""Floats from outside that change between calls, as learning rates and running sums: inputs of the program, which are Python floats to it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,13 @@ _SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})
 _COMPUTED: dict[str, Callable] = {"neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
-def is_learning_rate(source: Source) -> bool:
-    """Return whether a source is `optimizer.param_groups[i]["lr"]`."""
-    group = source.parent
-    inside = source.kind == "item" and type(source.key) is str and source.key == "lr" and group.kind == "item" and group.parent is not None
-    return inside and group.parent.kind in ("field", "attr") and group.parent.key == "param_groups"
-
-
 def as_tensor(value: float) -> torch.Tensor:
     """Return a float as the tensor that the program takes for it."""
     return torch.tensor(value, dtype=torch.float64)
 
 
-class LearningRates:
-    """Maps the learning rates of a program, and numbers computed of them, to tensors without dimensions.
+class ChangingFloats:
+    """Maps the changing floats of a program, and numbers computed of them, to tensors without dimensions.
 
     Operations that scale a tensor read these instead, which executors fuse: they take no numbers that the program computes.
     """
@@ -60,7 +53,7 @@ class LearningRates:
         return x if tensor is None else tensor
 
     def _tensor(self, number: NumberProxy) -> TensorProxy | None:
-        """Return the tensor for a learning rate, or for a number that is computed of one; None for others."""
+        """Return the tensor for a changing float, or for a number that is computed of such; None for others."""
         if number not in self.tensors:
             line = next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
             self.tensors[number] = None if line is None or line.kwargs["op"] not in _COMPUTED else self._computed(line.args, line.kwargs["op"])
@@ -72,5 +65,8 @@ class LearningRates:
 
 
 def _decides_dtype(x: TensorProxy) -> bool:
-    """Return whether an operation with a float has the dtype of x, and one with a float64 tensor without dimensions as well."""
-    return x.spec.dtype is dtypes.float64 or (x.spec.dtype.kind == "float" and bool(x.spec.shape))
+    """Return whether an operation with a float computes the same as one with a float64 tensor without dimensions.
+
+    Narrow dtypes do not: PyTorch computes with the float in float32, and rounds the result alone.
+    """
+    return x.spec.dtype is dtypes.float64 or (x.spec.dtype is dtypes.float32 and bool(x.spec.shape))

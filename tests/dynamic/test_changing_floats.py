@@ -1,0 +1,185 @@
+"""Floats from outside that change between calls: one program runs all of them, but where it needs their value."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+import dovetail
+
+NUMBERS = (0.3, 0.45, 1 / 3, 0.0007, 123.4567, 0.0, -0.0, -2.5, math.inf, math.nan, 0.3)
+OPERANDS = {  # what a program does with a number, as an operand alone
+    **{
+        text: eval(f"lambda x, w: {text}", {"torch": torch, "F": F})
+        for text in (
+            *("x * w", "w * x", "x + w", "w + x", "x - w", "w - x", "x / w", "w / x", "x ** w", "w ** x", "x % w", "x // w", "x > w", "x == w"),
+            *(
+                "x.add(x, alpha=w)",
+                "x.sub(x, alpha=w)",
+                "torch.rsub(x, w)",
+                "torch.addcmul(x, x, x, value=w)",
+                "torch.addcdiv(x, x, x * x + 1, value=w)",
+            ),
+            *("x.clone().mul_(w)", "x.clone().add_(x, alpha=w)", "x.clone().fill_(w)", "x.clone().div_(w)", "torch.full((2,), w)"),
+            *("torch.full_like(x, w)", "torch.tensor(w)", "torch.tensor([w, 1.0])", "x.masked_fill(x > 0, w)", "torch.where(x > 0, x, w)"),
+            *("F.leaky_relu(x, w)", "F.threshold(x, 0.5, w)", "F.pad(x, (1, 1), value=w)", "torch.fmod(x, w)", "F.softmax(x * w, -1)", "x.sum() * w"),
+            *("torch._foreach_mul([x, x], w)", "torch._foreach_add([x, x], w)", "x * -w", "x * (w * 2)", "x * (1 - w) + w * x.mean()", "x * abs(w)"),
+            *("w", "[w, x * w]", "{'w': w}", "(w * 2, -w, w + 1)", "isinstance(w, float)", "type(w).__name__", "float(w)", "str(w)"),
+        )
+    }
+}
+VALUES = {  # and where its value is needed
+    **{
+        text: eval(f"lambda x, w: {text}", {"torch": torch, "F": F, "math": math})
+        for text in (
+            *(
+                "x if w > 0.4 else -x",
+                "x * bool(w)",
+                "x * (w == 0.3)",
+                "{0.3: x, 0.45: -x}.get(w, x + 1)",
+                "w in (0.3, 1.0)",
+                "x * math.copysign(1.0, w)",
+            ),
+            *("torch.clamp(x, max=w)", "torch.lerp(x, x * 2, w)", "F.elu(x, w)", "x * (w ** 2)", "hash(w)"),
+            *("F.layer_norm(x, (5,), eps=abs(w))", "f'{w:.3f}'", "round(w * 100) if math.isfinite(w) else 0", "[x, -x][int(w > 0)]"),
+        )
+    }
+}
+
+
+def equal(got, want):
+    """Compare nests of tensors and numbers; nan is nan, and -0.0 is not 0.0."""
+    for one, other in zip(tree_leaves(got), tree_leaves(want), strict=True):
+        assert type(one) is type(other)
+        if isinstance(other, torch.Tensor):
+            torch.testing.assert_close(one, other, equal_nan=True)
+        else:
+            assert repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64], ids=str)
+@pytest.mark.parametrize("text", OPERANDS)
+def test_a_number_that_changes_is_an_operand_of_one_program(text, dtype):
+    fn, x = OPERANDS[text], torch.tensor([1, -2, 3, -4, 5]).to(dtype)
+    compiled, raised = dovetail.jit(fn), 0
+    for w in NUMBERS if dtype is not torch.int64 else filter(math.isfinite, NUMBERS):  # what has no integer is not checked when it is filled in
+        try:
+            want = fn(x, w)
+        except (RuntimeError, TypeError, ZeroDivisionError) as error:
+            raised += 1
+            with pytest.raises(type(error)):
+                compiled(x, w)
+        else:
+            equal(compiled(x, w), want)
+    assert raised or compiled.cache_info().programs <= 2 or (text.startswith("F.pad") and dtype is torch.int64)  # which needs an integer
+
+
+@pytest.mark.filterwarnings("ignore:.*compiled for each value", "ignore:.* was compiled")
+@pytest.mark.parametrize("text", VALUES)
+def test_a_number_whose_value_is_needed_is_compiled_for_each(text):
+    fn, x = VALUES[text], torch.tensor([1.0, -2.0, 3.0, -4.0, 5.0])
+    compiled = dovetail.jit(fn)
+    for w in NUMBERS:
+        equal(compiled(x, w), fn(x, w))
+
+
+def test_one_sentence_says_that_the_value_is_needed():
+    compiled = dovetail.jit(lambda x, w: x if w > 0.4 else -x)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for w in (0.1, 0.2, 0.3, 0.5, 0.6):
+            assert compiled(torch.ones(1), w).item() == (1 if w > 0.4 else -1)
+    (warning,) = caught
+    assert "args[1] is compiled for each value, since it is needed as a plain number" in str(warning.message)
+
+
+def test_the_numbers_beside_one_that_is_needed_change_freely():
+    compiled = dovetail.jit(lambda x, p, w: F.elu(x, p) * w)
+    x = torch.tensor([-1.0, 2.0])
+    with pytest.warns(UserWarning, match=r"args\[1\] is compiled for each value"):
+        for p, w in ((1.0, 0.1), (2.0, 0.2), (2.0, 0.3), (2.0, 0.4), (2.0, 0.5)):
+            torch.testing.assert_close(compiled(x, p, w), F.elu(x, p) * w)
+    assert compiled.cache_info().programs == 2
+
+
+def test_an_error_of_the_program_pins_no_number():
+    compiled, x = dovetail.jit(lambda x, y, w: (x + y) * w), torch.ones(2)
+    for w in (0.1, 0.2):
+        compiled(x, x, w)
+    for w in (0.3, 0.4):
+        with pytest.raises(RuntimeError, match="broadcast|must match"):
+            compiled(x, torch.ones(3), w)
+        assert torch.equal(compiled(x, x, w), (x + x) * w)
+    assert compiled.cache_info().programs == 2
+
+
+def test_without_dynamic_sizes_each_value_is_compiled():
+    compiled, x = dovetail.jit(lambda x, w: x * w, dynamic=False), torch.ones(2)
+    for w in (0.1, 0.2, 0.3, 0.4):
+        assert torch.equal(compiled(x, w), x * w)
+    assert compiled.cache_info().programs == 4
+
+
+class Meter(nn.Module):
+    """A model that counts in Python as it learns."""
+
+    scale = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.total, self.average, self.temperature, self.history = 0.0, 0.0, 1.0, {"loss": 0.0, "rows": [0.0]}
+
+    def forward(self, x, factor):
+        y = (self.linear(x) * self.temperature / factor).square().mean() * self.scale
+        self.total += y.item()
+        self.average = 0.9 * self.average + 0.1 * float(y)
+        self.temperature *= 0.99
+        self.history["loss"] += y.item() * len(x)
+        self.history["rows"][0] = self.total
+        type(self).scale *= 1.01
+        return y
+
+
+def test_a_model_that_counts_in_floats_is_compiled_few_times():
+    counted = []
+    for jit in (lambda module: module, dovetail.jit):
+        torch.manual_seed(0)
+        Meter.scale = 1.0
+        meter = Meter()
+        call, optimizer = jit(meter), torch.optim.SGD(meter.parameters(), lr=0.1)
+        for i in range(12):
+            call(torch.randn(4, 3), 1 + i / 10).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        numbers = [meter.total, meter.average, meter.temperature, meter.history["loss"], meter.history["rows"][0], Meter.scale]
+        assert all([type(n) is float for n in numbers])
+        counted.append((numbers, [p.detach() for p in meter.parameters()]))
+    torch.testing.assert_close(counted[1], counted[0])
+    assert call.cache_info().programs <= 3
+
+
+RATE = 1.0
+
+
+def test_globals_closures_and_objects_change_freely():
+    class Settings:
+        weight = 0.5
+
+    settings, offset = Settings(), 0.0
+
+    def fn(x, parts):
+        return x * RATE + offset * settings.weight + parts["a"][0]
+
+    compiled = dovetail.jit(fn)
+    for i in range(8):
+        globals()["RATE"], settings.weight, offset = 1.0 + i, 0.5 * i + 0.1, 0.1 * i
+        parts = {"a": [0.25 * i]}
+        torch.testing.assert_close(compiled(torch.ones(2), parts), fn(torch.ones(2), parts))
+    assert compiled.cache_info().programs <= 2
