@@ -89,6 +89,29 @@ def test_a_number_whose_value_is_needed_is_compiled_for_each(text):
         equal(compiled(x, w), fn(x, w))
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", [*OPERANDS, *VALUES])
+def test_numbers_change_in_a_function_that_needs_values(text):
+    inner = (OPERANDS | VALUES)[text]
+
+    def fn(x, w):
+        if x.sum() > 0:
+            return inner(x, w)
+        y = x.abs()
+        return [inner(y, w), w] if y.max() > 2 else (y, w + 1)
+
+    compiled = dovetail.jit(fn)
+    for i, w in enumerate((*NUMBERS, *NUMBERS)):
+        x = torch.tensor([1.0, -2.0, 3.0, -4.0, 5.0]) * (1, -1, 1, 0.4, -0.1)[i % 5]
+        try:
+            want = fn(x, w)
+        except (RuntimeError, TypeError, ZeroDivisionError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, w)
+        else:
+            equal(compiled(x, w), want)
+
+
 def test_one_sentence_says_that_the_value_is_needed():
     compiled = dovetail.jit(lambda x, w: x if w > 0.4 else -x)
     with warnings.catch_warnings(record=True) as caught:
@@ -147,18 +170,31 @@ class Meter(nn.Module):
         return y
 
 
-def test_a_model_that_counts_in_floats_is_compiled_few_times():
+class CarefulMeter(Meter):
+    """One that also looks at the loss."""
+
+    def forward(self, x, factor):
+        y = super().forward(x, factor)
+        if not torch.isfinite(y) or y > 1e6:
+            self.total -= 1.0
+            return y * 0
+        self.average += 0.5
+        return y * self.average
+
+
+@pytest.mark.parametrize("kind", [Meter, CarefulMeter])
+def test_a_model_that_counts_in_floats_is_compiled_few_times(kind):
     counted = []
     for jit in (lambda module: module, dovetail.jit):
         torch.manual_seed(0)
-        Meter.scale = 1.0
-        meter = Meter()
+        kind.scale = 1.0
+        meter = kind()
         call, optimizer = jit(meter), torch.optim.SGD(meter.parameters(), lr=0.1)
         for i in range(12):
             call(torch.randn(4, 3), 1 + i / 10).backward()
             optimizer.step()
             optimizer.zero_grad()
-        numbers = [meter.total, meter.average, meter.temperature, meter.history["loss"], meter.history["rows"][0], Meter.scale]
+        numbers = [meter.total, meter.average, meter.temperature, meter.history["loss"], meter.history["rows"][0], kind.scale]
         assert all([type(n) is float for n in numbers])
         counted.append((numbers, [p.detach() for p in meter.parameters()]))
     torch.testing.assert_close(counted[1], counted[0])

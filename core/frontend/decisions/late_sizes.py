@@ -56,7 +56,7 @@ class History:
 
 
 class ArgumentSizes(SymbolicSizes):
-    """The symbols of sizes of tensors that are read before the first decision; ints and learning rates are none.
+    """The symbols of sizes of tensors that are read before the first decision; ints are none.
 
     `hints` are those of the call that got there first.
     """
@@ -70,9 +70,6 @@ class ArgumentSizes(SymbolicSizes):
 
     def integer(self, value: int, source: Source) -> None:
         return None
-
-    def moves(self, value: float, source: Source) -> bool:
-        return False
 
 
 def layout(shape: Sequence[int], strides: Sequence[int], dims: Collection[int], symbols: dict[int, str]) -> tuple[tuple, tuple]:

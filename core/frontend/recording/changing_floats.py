@@ -14,15 +14,21 @@ from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
+    from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
     from dovetail.prims import Symbol
 
 _SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})  # operations that take a tensor for the number
 _COMPUTED: dict[str, Callable] = {"neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
-def as_tensor(value: float) -> torch.Tensor:
-    """Return a float as the tensor that the program takes for it."""
-    return torch.tensor(value, dtype=torch.float64)
+class FloatInput:
+    """How the tensor for a float is created at each call; the key of its source."""
+
+    def convert(self, value: float) -> torch.Tensor:
+        return torch.tensor(value, dtype=torch.float64)
+
+
+FLOAT_INPUT = FloatInput()
 
 
 class ChangingFloats:
@@ -31,8 +37,8 @@ class ChangingFloats:
     Operations that scale a tensor read these instead, which executors fuse: they take no numbers that the program computes.
     """
 
-    def __init__(self, trace: Trace):
-        self.trace = trace
+    def __init__(self, trace: Trace, sizes: SymbolicSizes | None):
+        self.trace, self.sizes = trace, sizes
         self.numbers: dict[Source, NumberProxy] = {}
         self.tensors: dict[Proxy, TensorProxy | None] = {}  # None for a number that is computed in another way
 

@@ -26,7 +26,7 @@ from dovetail.frontend.recording import nn_module_tracing
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
-from dovetail.frontend.recording.changing_floats import ChangingFloats, as_tensor
+from dovetail.frontend.recording.changing_floats import FLOAT_INPUT, ChangingFloats
 from dovetail.frontend.recording.data_writes import set_data
 from dovetail.frontend.recording.metadata_writes import CHANGING
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
@@ -81,7 +81,7 @@ class TorchRecorder(CallHooks):
         self.sources: list[tuple[Source, Proxy]] = []
         self.results: dict[Proxy, int] = {}
         self.numbers: dict[Size, NumberProxy] = {}  # sizes that leave the program
-        self.changing = ChangingFloats(trace)
+        self.changing = ChangingFloats(trace, sizes)
         self.autograd = TracedAutograd(self)
 
     def start(self, tracker: Tracker) -> None:
@@ -263,15 +263,15 @@ class TorchRecorder(CallHooks):
 
     def changing_float(self, tracker: Tracker, value: float, source: Source) -> Any:
         """Return what the program sees for a float from outside: an input where it has changed between compilations."""
-        if self.sizes is None or tracker.later is not None or not self.sizes.moves(value, source):
+        numbers, sizes = self.changing.numbers, self.changing.sizes
+        if sizes is None or tracker.later is not None or not sizes.moves(value, source):
             return value
-        numbers = self.changing.numbers
         if source not in numbers:
             tracker.guard("type", source, float)
-            fresh = tracker.sources.fresh(source, len(tracker.calls), as_tensor)
-            tracker.calls.append(fresh)
-            self.changing.add(source, self.add_input(fresh, as_tensor(value)))
-            self.sizes.floats[repr(source)] = numbers[source]
+            at = tracker.sources.make("array", source, FLOAT_INPUT)
+            tracker.guard("type", at, torch.Tensor)
+            self.changing.add(source, self.add_input(at, FLOAT_INPUT.convert(value)))
+            sizes.floats[repr(source)] = numbers[source]
         return numbers[source]
 
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
