@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dovetail.errors import InputDtypeError, InputTypeError, NotTracing, TracedValueError
+from dovetail.errors import EagerCall, InputDtypeError, InputTypeError, NotTracing, TracedValueError
 from dovetail.prims import NumberSpec, TensorSpec, recorder
 from dovetail.prims.sizes import is_symbolic
 from dovetail.trace.source_location import user_line
@@ -97,6 +97,17 @@ class NumberProxy(Proxy):
     __slots__ = ()
 
     spec: NumberSpec
+
+    def __copy__(self) -> NumberProxy:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> NumberProxy:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        if hasattr(recorder.get(), "environment"):
+            raise EagerCall("a number of the program is pickled, which takes its value")
+        return super().__reduce_ex__(protocol)
 
 
 def _value_needed(question: str) -> Callable:

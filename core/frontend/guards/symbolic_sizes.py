@@ -137,11 +137,11 @@ class SymbolicSizes:
         return bool(self.places or self.floats)
 
     def moves(self, value: float, source: Source) -> bool:
-        """Return whether a float has changed between compilations, so that it becomes an input."""
+        """Return whether a number has changed between compilations, so that it becomes an input."""
         place = repr(source), None
         before = self.history.seen.get(place[0])
         self.history.seen[place[0]] = value
-        if type(before) is float and before != value:
+        if type(before) is type(value) and before != value:
             self.history.moving.add(place)
         return self.dynamic is not False and place in self.history.moving and place not in self.history.pinned and self._is_alone(place[0], source)
 

@@ -26,7 +26,7 @@ from dovetail.frontend.recording import nn_module_tracing
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
-from dovetail.frontend.recording.changing_floats import FLOAT_INPUT, ChangingFloats
+from dovetail.frontend.recording.changing_numbers import INPUTS, ChangingNumbers
 from dovetail.frontend.recording.data_writes import set_data
 from dovetail.frontend.recording.metadata_writes import CHANGING
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
@@ -52,6 +52,7 @@ _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex, "str": str}
 _NUMBERS_OF_FUNCTIONS = getattr(torch.autograd.function, "AUTOGRAD_FUNCTION_COUNTER", None)  # one for each torch.autograd.Function
 _ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.finfo, torch.iinfo})
+_INT64 = 1 << 63  # what ints that are inputs are below
 
 
 def _numpy_numbers() -> frozenset[type]:
@@ -81,7 +82,7 @@ class TorchRecorder(CallHooks):
         self.sources: list[tuple[Source, Proxy]] = []
         self.results: dict[Proxy, int] = {}
         self.numbers: dict[Size, NumberProxy] = {}  # sizes that leave the program
-        self.changing = ChangingFloats(trace, sizes)
+        self.changing = ChangingNumbers(trace, sizes)
         self.autograd = TracedAutograd(self)
 
     def start(self, tracker: Tracker) -> None:
@@ -261,16 +262,19 @@ class TorchRecorder(CallHooks):
         """Return whether what is read at a source stands for parts of the gradient of a wrapper."""
         return self.wrappers is not None and source in self.wrappers.histories.arriving
 
-    def changing_float(self, tracker: Tracker, value: float, source: Source) -> Any:
-        """Return what the program sees for a float from outside: an input where it has changed between compilations."""
+    def changing_number(self, tracker: Tracker, value: float, source: Source) -> Any:
+        """Return what the program sees for a float from outside, and between decisions for an int: an input where it has changed."""
         numbers, sizes = self.changing.numbers, self.changing.sizes
+        if type(value) is int and (self.environment.session is None or not -_INT64 <= value < _INT64):
+            return value
         if sizes is None or tracker.later is not None or not sizes.moves(value, source):
             return value
         if source not in numbers:
-            tracker.guard("type", source, float)
-            at = tracker.sources.make("array", source, FLOAT_INPUT)
+            kind = type(value)
+            tracker.guard("type", source, kind)
+            at = tracker.sources.make("array", source, INPUTS[kind])
             tracker.guard("type", at, torch.Tensor)
-            self.changing.add(source, self.add_input(at, FLOAT_INPUT.convert(value)))
+            self.changing.add(source, self.add_input(at, INPUTS[kind].convert(value)))
             sizes.floats[repr(source)] = numbers[source]
         return numbers[source]
 

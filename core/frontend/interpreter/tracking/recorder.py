@@ -138,7 +138,7 @@ class Recorder:
         """Return what the program sees for an int in its arguments: the value itself, which is then guarded, or a symbol."""
         return value
 
-    def changing_float(self, tracker: Tracker, value: float, source: Source) -> Any:
+    def changing_number(self, tracker: Tracker, value: float, source: Source) -> Any:
         """Return what the program sees for a float from outside: the value itself, which is then guarded, or an input."""
         return value
 

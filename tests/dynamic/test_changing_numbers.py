@@ -1,4 +1,4 @@
-"""Floats from outside that change between calls: one program runs all of them, but where it needs their value."""
+"""Numbers from outside that change between calls: one program runs all of them, but where it needs their value."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_an_error_of_the_program_pins_no_number():
     for w in (0.1, 0.2):
         compiled(x, x, w)
     for w in (0.3, 0.4):
-        with pytest.raises(RuntimeError, match="broadcast|must match"):
+        with pytest.raises(RuntimeError, match=r"broadcast|must match"):
             compiled(x, torch.ones(3), w)
         assert torch.equal(compiled(x, x, w), (x + x) * w)
     assert compiled.cache_info().programs == 2
@@ -199,6 +199,48 @@ def test_a_model_that_counts_in_floats_is_compiled_few_times(kind):
         counted.append((numbers, [p.detach() for p in meter.parameters()]))
     torch.testing.assert_close(counted[1], counted[0])
     assert call.cache_info().programs <= 3
+
+
+class Steps(nn.Module):
+    """A model with a counter that it looks at, that needs a value."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.step, self.kept, self.history = nn.Linear(3, 3), 0, [], {}
+
+    def forward(self, x, k):
+        self.step += 1
+        y = self.linear(x)
+        if y.abs().max() > 1e6:
+            return y * 0
+        if self.step % 3 == 0:
+            self.kept.append(self.step)
+            y = y / self.step
+        self.history[k] = self.step * k
+        return y * min(1.0, self.step / 5) + y.topk(k).values.sum()
+
+
+def test_ints_change_in_a_function_that_needs_values():
+    results = []
+    for jit in (lambda module: module, dovetail.jit):
+        torch.manual_seed(0)
+        steps = Steps()
+        call = jit(steps)
+        rows = [call(torch.randn(2, 3), 1 + i % 3).detach() for i in range(20)]
+        results.append((rows, steps.step, steps.kept, sorted(steps.history.items())))
+    torch.testing.assert_close(results[1][0], results[0][0])
+    assert results[1][1:] == results[0][1:]
+    assert call.cache_info().programs <= 3
+
+
+def test_arithmetic_of_ints_is_exact():
+    def fn(x, n):
+        return x * (n * n * n) if x.sum() > 0 else x
+
+    compiled = dovetail.jit(fn)
+    for n in (3, 1 << 20, 1 << 30, (1 << 40) + 1, -(1 << 62), 1 << 70):
+        x = torch.ones(2, dtype=torch.float64)
+        torch.testing.assert_close(compiled(x, n), fn(x, n), rtol=0, atol=0)
 
 
 RATE = 1.0

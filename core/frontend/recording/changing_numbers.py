@@ -1,4 +1,4 @@
-"""Floats from outside that change between calls, as learning rates and running sums: inputs of the program, which are Python floats to it."""
+"""Numbers from outside that change between calls, as learning rates and running sums: inputs of the program, which are Python numbers to it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ _SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})
 _COMPUTED: dict[str, Callable] = {"neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
-class FloatInput:
-    """How the tensor for a float is created at each call; the key of its source."""
+class NumberInput:
+    """How the tensor for a number is created at each call; the key of its source."""
+
+    def __init__(self, dtype: torch.dtype):
+        self.dtype = dtype
 
     def convert(self, value: float) -> torch.Tensor:
-        return torch.tensor(value, dtype=torch.float64)
+        return torch.tensor(value, dtype=self.dtype)
 
 
-FLOAT_INPUT = FloatInput()
+INPUTS = {float: NumberInput(torch.float64), int: NumberInput(torch.int64)}
 
 
-class ChangingFloats:
+class ChangingNumbers:
     """Maps the changing floats of a program, and numbers computed of them, to tensors without dimensions.
 
     Operations that scale a tensor read these instead, which executors fuse: they take no numbers that the program computes.
@@ -44,7 +47,7 @@ class ChangingFloats:
 
     def add(self, source: Source, tensor: TensorProxy) -> None:
         number = self.numbers[source] = tensor.item()
-        self.tensors[number] = tensor
+        self.tensors[number] = tensor if tensor.spec.dtype is dtypes.float64 else None  # arithmetic of ints would overflow in tensors
 
     def operands(self, symbol: Symbol, tree: Any) -> Any:
         """Return the arguments of an operation with tensors for such numbers, where the result has the same dtype."""
