@@ -235,7 +235,7 @@ def test_ints_change_in_a_function_that_needs_values():
 
 def test_arithmetic_of_ints_is_exact():
     def fn(x, n):
-        return x * (n * n * n) if x.sum() > 0 else x
+        return x * (n * n * n % 1_000_003) if x.sum() > 0 else x
 
     compiled = dovetail.jit(fn)
     for n in (3, 1 << 20, 1 << 30, (1 << 40) + 1, -(1 << 62), 1 << 70):
