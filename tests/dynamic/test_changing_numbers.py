@@ -34,6 +34,11 @@ OPERANDS = {  # what a program does with a number, as an operand alone
         )
     }
 }
+WIDE = (  # and for float32 and float64 alone
+    *("torch.lerp(x, y, w)", "x.clone().lerp_(y, 1 - w)", "torch._foreach_lerp([x], [y], w)[0]", "torch.clamp(x, max=w)", "x.clamp(-w, w)"),
+    *("x.clamp_min(w)", "torch.clip(x, 0, w)", "x.clone().clamp_(max=w)", "x * (w ** 2)", "x / (1 + w * w)", "x * math.exp(-abs(w))", "x * 2 ** -w"),
+    *("x * (1 / w)", "x * int(w * 100)", "x * math.cos(w)", "torch.lerp(x, y, 0.1) * w + y"),
+)
 VALUES = {  # and where its value is needed
     **{
         text: eval(f"lambda x, w: {text}", {"torch": torch, "F": F, "math": math})
@@ -46,7 +51,7 @@ VALUES = {  # and where its value is needed
                 "w in (0.3, 1.0)",
                 "x * math.copysign(1.0, w)",
             ),
-            *("torch.clamp(x, max=w)", "torch.lerp(x, x * 2, w)", "F.elu(x, w)", "x * (w ** 2)", "hash(w)"),
+            *("F.hardtanh(x, -1.0, 3.0 if w > 0 else 2.0)", "x ** (w ** 0.5 if w >= 0 else 1)", "F.elu(x, w)", "hash(w)"),
             *("F.layer_norm(x, (5,), eps=abs(w))", "f'{w:.3f}'", "round(w * 100) if math.isfinite(w) else 0", "[x, -x][int(w > 0)]"),
         )
     }
@@ -78,6 +83,23 @@ def test_a_number_that_changes_is_an_operand_of_one_program(text, dtype):
         else:
             equal(compiled(x, w), want)
     assert raised or compiled.cache_info().programs <= 2 or (text.startswith("F.pad") and dtype is torch.int64)  # which needs an integer
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("text", WIDE)
+def test_a_number_that_changes_and_gradients(text, dtype):
+    fn = eval(f"lambda x, y, w: {text}", {"torch": torch, "math": math})
+    compiled = dovetail.jit(fn)
+    for w in (0.3, 0.45, 1 / 3, -0.0007, 2.5, 1.0):
+        leaves = [(torch.arange(7) * step - 3).to(dtype).requires_grad_() for step in (1, 2)]
+        results = [call(*leaves, w) for call in (compiled, fn)]
+        grads = [torch.autograd.grad(result.square().sum(), leaves, allow_unused=True) for result in results]
+        torch.testing.assert_close(results[0], results[1])
+        assert [g is None for g in grads[0]] == [g is None for g in grads[1]]
+        for got, want in zip(*grads):
+            if want is not None:
+                torch.testing.assert_close(got, want)
+    assert compiled.cache_info().programs == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*compiled for each value", "ignore:.* was compiled")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import dtypes, prims
+from dovetail.dtypes import DType
 from dovetail.prims import recorder
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_map
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dovetail.prims import Symbol
 
 _SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})  # operations that take a tensor for the number
+_ALIKE = frozenset({"lerp", "clamp", "clamp_min", "clamp_max", "clip"})  # and those that take one of the dtype of the others
 _COMPUTED: dict[str, Callable] = {"neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
@@ -44,18 +46,36 @@ class ChangingNumbers:
         self.trace, self.sizes = trace, sizes
         self.numbers: dict[Source, NumberProxy] = {}
         self.tensors: dict[Proxy, TensorProxy | None] = {}  # None for a number that is computed in another way
+        self.computed: dict[Proxy, bool] = {}  # whether a number is computed of changing ones
 
     def add(self, source: Source, tensor: TensorProxy) -> None:
         number = self.numbers[source] = tensor.item()
+        self.computed[number] = True
         self.tensors[number] = tensor if tensor.spec.dtype is dtypes.float64 else None  # arithmetic of ints would overflow in tensors
+
+    def computes(self, number: NumberProxy) -> bool:
+        """Return whether a number is a changing one, or computed of such alone."""
+        if number not in self.computed:
+            line = next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
+            self.computed[number] = line is not None and all([type(x) is not NumberProxy or self.computes(x) for x in line.args])
+        return self.computed[number]
 
     def operands(self, symbol: Symbol, tree: Any) -> Any:
         """Return the arguments of an operation with tensors for such numbers, where the result has the same dtype."""
-        if recorder.get() is not self.trace or symbol.name.removesuffix("_") not in _SCALING:
+        name = symbol.name.removesuffix("_")
+        if recorder.get() is not self.trace or (name not in _SCALING and name not in _ALIKE):
             return tree
-        if not all([_decides_dtype(x) for x in leaves(tree) if isinstance(x, TensorProxy)]):
+        tensors = [x for x in leaves(tree) if isinstance(x, TensorProxy)]
+        if not all(map(_decides_dtype, tensors)):
             return tree
-        return tree_map(self._operand, tree)
+        if name in _SCALING:
+            return tree_map(self._operand, tree)
+        kinds = {x.spec.dtype for x in tensors}
+        return tree_map(lambda x: self._like(x, *kinds), tree) if len(kinds) == 1 else tree
+
+    def _like(self, x: Any, dtype: DType) -> Any:
+        operand = self._operand(x)
+        return operand if operand is x or operand.spec.dtype is dtype else prims.convert_element_type(operand, dtype=dtype)
 
     def _operand(self, x: Any) -> Any:
         tensor = self._tensor(x) if type(x) is NumberProxy else None

@@ -158,8 +158,9 @@ class TrackedEnvironment(TorchEnvironment):
     def raising(self, operands: Sequence[Any]) -> Callable[..., NumberProxy] | None:
         """Return what records arithmetic that may raise: a line, or a decision where the program handles the error; None where neither can be."""
         if self.session is None:
-            of_sizes = all([type(x) is not NumberProxy or x in self.reals for x in operands])
-            return prims.arithmetic if of_sizes and not is_handled() else None
+            computes = self.tracker.recorder.changing.computes
+            from_outside = all([type(x) is not NumberProxy or x in self.reals or computes(x) for x in operands])  # sizes, and numbers that change
+            return prims.arithmetic if from_outside and not is_handled() else None
         if not self.session.is_open:
             return None
         return prims.arithmetic if self.session.raises_late else self.session.arithmetic
