@@ -191,8 +191,10 @@ class Arrays:
         args, kwargs = tree_map(tracker.array_like, (args, kwargs))
         operands = [owner, *leaves((args, kwargs))]
         traced = list(filter(is_proxy, operands))
-        if meaning is NULL and python_of(function) is None and traced and all([type(x) is NumberProxy for x in traced]):
-            raise no_value(traced[0])  # NumPy runs as it is with numbers, as np.arange(n)
+        if traced and all([type(x) is NumberProxy for x in traced]):
+            straight = self.recorder.environment.session is None and all(map(self.recorder.changing.computes, traced))
+            if straight or (meaning is NULL and python_of(function) is None):
+                raise no_value(traced[0])  # NumPy runs as it is with numbers, as np.arange(n); its np.sqrt(w) rounds as PyTorch's need not
         tensors = any([isinstance(x, TensorProxy) and type(x) is not NumpyProxy for x in operands])
         if tensors and (python := python_of(function)) is not None:  # as NumPy, which calls the tensor's methods, or makes an array of it
             return tracker.call(tracker.reach(python, tracker.sources.const(python)), args, kwargs, frame)

@@ -141,7 +141,7 @@ class SymbolicSizes:
         place = repr(source), None
         before = self.history.seen.get(place[0])
         self.history.seen[place[0]] = value
-        if type(before) is type(value) and before != value:
+        if type(before) is type(value) and before != value and (before == before or value == value):  # nan is nan
             self.history.moving.add(place)
         return self.dynamic is not False and place in self.history.moving and place not in self.history.pinned and self._is_alone(place[0], source)
 

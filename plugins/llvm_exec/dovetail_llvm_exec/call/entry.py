@@ -148,6 +148,11 @@ class Plan(SizePlan, SettledPlan):
         self.read(EntryCode.attribute, line, at, name)
         self.owned += 1
 
+    def convert(self, line: BoundSymbol, at: Any, *, convert: Any) -> None:
+        """Convert a number to the tensor for it, or an array."""
+        self.read(EntryCode.convert, line, at, self.object(convert))
+        self.owned += 1
+
     def call(self, line: BoundSymbol, function: Any) -> None:
         """Remember the function: it is called where its result is checked."""
         self.calls[line.out] = self.object(function)
@@ -394,6 +399,7 @@ RULES: dict[Symbol, Callable[..., None]] = {
     prims.unpack_item: Plan.item,
     prims.unpack_attr: Plan.attribute,
     prims.unpack_call: Plan.call,
+    prims.unpack_array: Plan.convert,
     prims.unpack_state: Plan.state,
     prims.check_count: Plan.count,
     prims.check_keys: Plan.keys,

@@ -107,6 +107,10 @@ class EntryCode(SizeInstructions, SettledInstructions):
         """Load item y of the object in slot x, of whatever class, into slot a; the entry owns it."""
         self._own(a, self.b.call("PyObject_GetItem", "ptr", self.slot(x), self.pointer(y)))
 
+    def convert(self, a: Value, x: Value, y: Value) -> None:
+        """Load what the function y returns for the object in slot x into slot a; the entry owns it."""
+        self._own(a, self.b.call("PyObject_CallOneArg", "ptr", self.pointer(y), self.slot(x)))
+
     def _own(self, a: Value, value: Value) -> None:
         b = self.b
         self.require_no_error(b.compare("ne", b.cast("ptrtoint", value, "i64"), 0))
@@ -419,6 +423,7 @@ INSTRUCTIONS: tuple[Callable[[EntryCode, Value, Value, Value], None], ...] = (
     EntryCode.keys,
     EntryCode.attribute,
     EntryCode.subscript,
+    EntryCode.convert,
     EntryCode.module_state,
     EntryCode.empty,
     EntryCode.no_modes,
