@@ -91,7 +91,7 @@ def unpack_contents_python(target: str, x: str, *, base: str, contents: str, mis
 
 @prim(tags=GUARD)
 def unpack_array(x: Any, *, convert: Any, miss: Any = None) -> None:
-    """The tensor that shares the memory of the array x: convert(x)."""
+    """The tensor that shares the memory of the array x, or holds the number x: convert(x)."""
 
 
 @unpack_array.python

@@ -265,6 +265,22 @@ def test_arithmetic_of_ints_is_exact():
         torch.testing.assert_close(compiled(x, n), fn(x, n), rtol=0, atol=0)
 
 
+def test_numbers_beside_another_default_device_or_dtype():
+    def fn(x, w):
+        return x * w, torch.ones(2, device="cpu") * w, w * 2
+
+    compiled, x = dovetail.jit(fn), torch.ones(2)
+    try:
+        for device, dtype in (("cpu", torch.float32), ("meta", torch.float32), ("cpu", torch.float64)):
+            torch.set_default_device(device)
+            torch.set_default_dtype(dtype)
+            for w in (0.1, 0.2, 0.3):
+                equal(compiled(x, w), fn(x, w))
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+
+
 RATE = 1.0
 
 

@@ -371,4 +371,4 @@ def _is_plain(cls: type, name: str) -> bool:
 
 def _unreadable(source: Source) -> str:
     """Return the sentence that nothing could be read at a source."""
-    return f"{source} is no longer an array of this layout" if source.kind == "array" else f"{source} is not there any more"
+    return f"{source} is no longer an array of this layout, or such a number" if source.kind == "array" else f"{source} is not there any more"

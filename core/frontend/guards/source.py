@@ -23,7 +23,7 @@ class Source:
     fresh     key[1](parent), run anew at every call; `key[0]` numbers such calls, and parent is the constant None for a function without argument
     contents  the contents of the container at parent, of a class that derives from `key`, as a plain container
     leaves    the leaves of the nested value at parent, which has the structure `key`
-    array     the tensor that shares the memory of the array at parent; `key.convert` creates it
+    array     the tensor that shares the memory of the array at parent, or holds the number there; `key.convert` creates it
     static    the attribute `key` of the class at parent, or of a base of it, unbound
     """
 

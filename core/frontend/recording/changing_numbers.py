@@ -30,7 +30,7 @@ class NumberInput:
         self.dtype = dtype
 
     def convert(self, value: float) -> torch.Tensor:
-        return torch.tensor(value, dtype=self.dtype)
+        return torch.tensor(value, dtype=self.dtype, device="cpu")
 
 
 INPUTS = {float: NumberInput(torch.float64), int: NumberInput(torch.int64)}
