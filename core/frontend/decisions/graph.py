@@ -218,6 +218,7 @@ class Graph:
         self.answered = False  # whether a call that explored has come to its end
         self.seen: dict[str, Any] = {}  # the shapes of arguments when they were traced
         self.arguments: tuple[SizeHistory, bool | None] | None = None  # which sizes of arguments are symbols; None where none are
+        self.numbers: dict[Any, bool] = {}  # the places of numbers from outside that programs read, and whether they are inputs of these
         self.pinned: list[str] = []  # sentences about sizes of arguments that were needed as plain ints, which are not reported yet
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
         self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
@@ -321,6 +322,8 @@ class Graph:
         self.outdated = False  # whether sizes have become symbols that are ints in some decisions: the next exploration starts over
         self.first_sizes: Sequence[tuple[int, int]] = ()  # the values at the start: the slots of inputs, and dimensions
         self.hints: dict[Any, int] = {}  # the symbolic sizes of arguments in the call that got to the first decision first
+        for place in [place for place, moves in self.numbers.items() if not moves]:
+            del self.numbers[place]
         self.leaves: dict[Any, Leaf] = {}  # what an end does -> the end that several paths share
         self.selecting = False  # whether the call at hand tries which conditions may be computed on both outcomes
 

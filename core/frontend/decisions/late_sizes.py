@@ -7,7 +7,7 @@ checked at the start of the segment that depends on them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,18 +58,40 @@ class History:
 class ArgumentSizes(SymbolicSizes):
     """The symbols of sizes of tensors that are read before the first decision; ints are none.
 
-    `hints` are those of the call that got there first.
+    Args:
+        hints: the symbols in the call that got there first.
+        numbers: the places of numbers from outside that programs of the graph read, and whether they are inputs of these, or constants.
+        start_over: forgets the programs, and returns what to raise, where a constant has become another one.
     """
 
-    def __init__(self, history: SizeHistory, dynamic: bool | None, hints: Mapping[ArgumentPlace, int]):
+    def __init__(
+        self,
+        history: SizeHistory,
+        dynamic: bool | None,
+        hints: Mapping[ArgumentPlace, int],
+        numbers: dict[ArgumentPlace, bool],
+        start_over: Callable[[], BaseException],
+    ):
         super().__init__(history, dynamic)
-        self.hints = hints
+        self.hints, self.numbers, self.start_over = hints, numbers, start_over
 
     def symbol(self, place: ArgumentPlace, hint: int, low: int, high: int | None) -> Size:
         return super().symbol(place, self.hints.get(place, hint), low, high)
 
     def integer(self, value: int, source: Source) -> None:
         return None
+
+    def moves(self, value: float, source: Source) -> bool:
+        place = repr(source), None
+        known = self.numbers.get(place)
+        if known:
+            return self._is_alone(place[0], source)
+        moves = super().moves(value, source)
+        again = self.start_over() if moves and known is False else None
+        self.numbers[place] = moves
+        if again is not None:
+            raise again
+        return moves
 
 
 def layout(shape: Sequence[int], strides: Sequence[int], dims: Collection[int], symbols: dict[int, str]) -> tuple[tuple, tuple]:

@@ -97,7 +97,7 @@ class Session(CountingRequester):
         environment.read.add("default_dtype")  # guarded in the root, where it costs least: most programs read it sooner or later
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
         environment.computes = graph.computes
-        sizes = ArgumentSizes(*graph.arguments, graph.hints) if graph.arguments is not None else None
+        sizes = ArgumentSizes(*graph.arguments, graph.hints, graph.numbers, graph.start_over) if graph.arguments is not None else None
         self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.creates))
         self.recorder.is_compiling = graph.is_compiling
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
