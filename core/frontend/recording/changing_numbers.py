@@ -39,7 +39,8 @@ INPUTS = {float: NumberInput(torch.float64), int: NumberInput(torch.int64)}
 class ChangingNumbers:
     """Maps the changing floats of a program, and numbers computed of them, to tensors without dimensions.
 
-    Operations that scale a tensor read these instead, which executors fuse: they take no numbers that the program computes.
+    Operations that scale a tensor read these instead, which executors fuse: they take no numbers that the program computes.  Between decisions
+    they do not: a number there is another one for each path that joins.
     """
 
     def __init__(self, trace: Trace, sizes: SymbolicSizes | None):

@@ -310,7 +310,7 @@ class TrackedEnvironment(TorchEnvironment):
             return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)
         tree = self.without_frozen(tree)
-        if symbol is not None and self.tracker.recorder.changing.tensors:
+        if symbol is not None and self.session is None and self.tracker.recorder.changing.tensors:
             tree = self.tracker.recorder.changing.operands(symbol, tree)
         if symbol is not None and may_raise(symbol, tree) and is_handled(ERRORS):
             self.start_again_after(symbol)
