@@ -92,7 +92,7 @@ class TorchRecorder(CallHooks):
     def forget(self) -> None:
         """Release the tensors of the run."""
         self.inputs, self.real, self.sources, self.results, self.autograd = {}, {}, [], {}, TracedAutograd(self)
-        self.inside, self.choices, self.wrappers = None, ArrayChoices(), None
+        self.inside, self.choices, self.wrappers, self.changing = None, ArrayChoices(), None, ChangingNumbers(self.trace, None)
 
     def finish(self, tracker: Tracker) -> None:
         if self.inside is not None:
