@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.compiler.api import cache_of, jit, last_entry
-from dovetail.compiler.cache import Cache, name_of
+from dovetail.compiler.cache import Cache
 from dovetail.compiler.entry import Entry, bound
+from dovetail.compiler.errors_at_run import name_of
 from dovetail.dtypes import DType
 from dovetail.errors import DovetailError
 from dovetail.executors import Executor, Explanation, Priority, explanation, resolve_executors

@@ -19,6 +19,7 @@ from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.decisions import compile_graph, needed_value
 from dovetail.compiler.eager_calls import EagerCalls, kind_of
 from dovetail.compiler.entry import GENERATE, Call, Entry, compile_call, unguarded
+from dovetail.compiler.errors_at_run import name_of
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Executor, Priority, resolve_executors
@@ -423,11 +424,6 @@ class Cache:
     def invalidate(self) -> None:
         """Let the next call look for the entry that fits, since configuration has changed."""
         self.last = not_compiled
-
-
-def name_of(fn: Callable) -> str:
-    """Return the name of a function or a module for messages."""
-    return getattr(fn, "__qualname__", type(fn).__name__)
 
 
 def _run_eagerly(fn: Callable, args: tuple, kwargs: dict, raised: str) -> Any:

@@ -21,6 +21,11 @@ from dovetail.trace import BoundSymbol
 from dovetail.trace.passes.functionalize import written_inputs
 
 
+def name_of(fn: Callable) -> str:
+    """Return the name of a function or a module for messages."""
+    return getattr(fn, "__qualname__", type(fn).__name__)
+
+
 class Unfinished(Exception):
     """A program has raised its cause before it changed anything outside."""
 
@@ -66,8 +71,7 @@ def starting_again(fn: Callable, generators: Generators, call: Callable) -> Call
             raised = "\n  ".join([error_text(unfinished.__cause__), *getattr(unfinished.__cause__, "__notes__", ["please report it as a bug"])])
         generators.restore(before)
         result = fn(*args, **kwargs)
-        name = getattr(fn, "__qualname__", type(fn).__name__)
-        warnings.warn(f"{name} raised as a compiled program what it does not raise in eager mode, in which this call ran: {raised}", stacklevel=4)
+        warnings.warn(f"{name_of(fn)} raised as a compiled program what it does not in eager mode, in which this call ran: {raised}", stacklevel=4)
         return result
 
     return whole

@@ -85,7 +85,7 @@ VALUES = [0, 7, 2, 9, 1]
 def outcomes(jit: Callable, program: Callable, capsys) -> list:
     """Return what each call returns or raises, and what it leaves."""
     torch.manual_seed(0)
-    state, found = State(), []
+    state, seen = State(), []
     compiled = jit(lambda x, i: program(state, x, i))
     for n, value in enumerate(VALUES):
         x = torch.arange(3.0) - n
@@ -93,8 +93,8 @@ def outcomes(jit: Callable, program: Callable, capsys) -> list:
             result = compiled(x, torch.tensor([value])).tolist()
         except (IndexError, RuntimeError) as error:
             result = "an IndexError" if isinstance(error, IndexError) else "a RuntimeError"
-        found.append((result, x.tolist(), state.log.copy(), state.count, state.buffer.tolist(), repr(state.table), capsys.readouterr().out))
-    return [*found, torch.rand(1).item()]
+        seen.append((result, x.tolist(), state.log.copy(), state.count, state.buffer.tolist(), repr(state.table), capsys.readouterr().out))
+    return [*seen, torch.rand(1).item()]
 
 
 @pytest.mark.parametrize("program", [index, written_before, drawn_before, printed_before, branches_before, in_finally, embedded, factored])

@@ -15,7 +15,7 @@ Group = frozenset[int]  # positions of cotangents
 
 @dataclass(frozen=True)
 class Independent:
-    """The groups of cotangents whose gradients have no operation in common that reads saved tensors, and the positions of those that some read."""
+    """The groups of cotangents that share no operation which reads saved tensors, and the positions of those that the gradients of some read."""
 
     groups: Callable[[], Sequence[Group]]
     reads: Callable[[Group], Sequence[int]]

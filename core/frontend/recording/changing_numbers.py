@@ -11,7 +11,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.prims import recorder
-from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_map
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_map
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -57,9 +57,13 @@ class ChangingNumbers:
     def computes(self, number: NumberProxy) -> bool:
         """Return whether a number is a changing one, or computed of such alone."""
         if number not in self.computed:
-            line = next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
+            line = self._arithmetic(number)
             self.computed[number] = line is not None and all([type(x) is not NumberProxy or self.computes(x) for x in line.args])
         return self.computed[number]
+
+    def _arithmetic(self, number: NumberProxy) -> BoundSymbol | None:
+        """Return the line that computes a number of others; None for one that none does."""
+        return next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
 
     def operands(self, symbol: Symbol, tree: Any) -> Any:
         """Return the arguments of an operation with tensors for such numbers, where the result has the same dtype."""
@@ -85,7 +89,7 @@ class ChangingNumbers:
     def _tensor(self, number: NumberProxy) -> TensorProxy | None:
         """Return the tensor for a changing float, or for a number that is computed of such; None for others."""
         if number not in self.tensors:
-            line = next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
+            line = self._arithmetic(number)
             self.tensors[number] = None if line is None or line.kwargs["op"] not in _COMPUTED else self._computed(line.args, line.kwargs["op"])
         return self.tensors[number]
 

@@ -307,7 +307,7 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
 
 
 def apart(backward: BackwardTrace) -> list[frozenset[int]]:
-    """Return the groups of cotangents, by their positions, whose gradients share no line that reads a saved value besides: sums alone."""
+    """Return the groups of cotangents, by their positions, that share no line which reads a saved value besides: they share sums alone."""
     flows = {p: frozenset([i]) for i, p in enumerate(backward.cotangents)}
     groups = list(flows.values())
     for line in backward.lines:
