@@ -58,6 +58,7 @@ from dovetail.prims.elementwise import where as where
 from dovetail.prims.elementwise import zeta as zeta
 from dovetail.prims.guard import call_program as call_program
 from dovetail.prims.guard import check_absent as check_absent
+from dovetail.prims.guard import check_answer as check_answer
 from dovetail.prims.guard import check_contains as check_contains
 from dovetail.prims.guard import check_count as check_count
 from dovetail.prims.guard import check_disjoint as check_disjoint

@@ -235,6 +235,16 @@ def check_relation_python(target: str, x: str, *, other: str, test: str, holds: 
 
 
 @prim(tags=GUARD)
+def check_answer(x: Any, *, other: Any, holds: Any, question: str, miss: Any) -> None:
+    """Check what is asked of the number x, or of x and another: holds(x, other)."""
+
+
+@check_answer.python
+def check_answer_python(target: str, x: str, *, other: str, holds: str, question: str, miss: str) -> str:
+    return f"if not {holds}({x}{'' if other == 'None' else f', {other}'}): return {miss}  # {question[1:-1]}"
+
+
+@prim(tags=GUARD)
 def check_truth(x: Any, *, value: bool, miss: Any) -> None:
     """Check that x is true, or that it is false."""
 

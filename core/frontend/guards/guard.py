@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from dovetail import prims
+from dovetail.frontend.guards.conditions import Answer
 from dovetail.frontend.guards.runtime import has_class_flag, has_keys, has_slot
 from dovetail.frontend.guards.source import Source
 from dovetail.prims import Symbol
@@ -92,6 +93,11 @@ def _relation(test: Callable[[Any, Any], bool], holds: bool) -> Callable[[Any], 
     return lambda v: {"other": v, "test": test, "holds": holds}
 
 
+def _answer(value: Answer) -> dict[str, Any]:
+    """Return the arguments of a check that a question about numbers is answered alike."""
+    return {"other": value.sources[1] if len(value.sources) > 1 else None, "holds": value.holds, "question": repr(value)}
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -149,6 +155,7 @@ KINDS = {
         ),
         Kind("truthy", "{s}", "{s} has become false, or empty", prims.check_truth, lambda v: {"value": True}),
         Kind("falsy", "not {s}", "{s} has become true, or is no longer empty", prims.check_truth, lambda v: {"value": False}),
+        Kind("condition", "{v}", "{v} no longer holds", prims.check_answer, _answer),
         Kind("integer", "{s} is an int", "{s} is no longer an int", prims.check_type, lambda v: {"type": int}),
         Kind("tensor", "{s} is a tensor {v}", "{s} is no longer a tensor {v}", prims.check_tensor, lambda v: v),
         Kind("lacks", "{s} has none of {v}", "{s} now has one of {v}", prims.check_absent, lambda v: {}),  # in one line, see `PrologueBuilder`
@@ -174,7 +181,7 @@ def _sentence(template: str, guard: Guard, words: str | None = None) -> str:
 
 def _words(value: Any) -> str:
     """Return a value as text; no code of the program runs for it."""
-    if isinstance(value, Source):
+    if isinstance(value, (Source, Answer)):
         return repr(value)
     if name := _name(value):
         return name

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
+from dovetail.frontend.guards.conditions import Answer, Computed, Condition
 from dovetail.prims import recorder
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_map
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
     from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
     from dovetail.prims import Symbol
 
 _SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})  # operations that take a tensor for the number
 _ALIKE = frozenset({"lerp", "clamp", "clamp_min", "clamp_max", "clip"})  # and those that take one of the dtype of the others
+_LONGEST = 64  # operations in a question about changing numbers that is guarded by its answer
 _COMPUTED: dict[str, Callable] = {"neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
@@ -46,11 +50,14 @@ class ChangingNumbers:
     def __init__(self, trace: Trace, sizes: SymbolicSizes | None):
         self.trace, self.sizes = trace, sizes
         self.numbers: dict[Source, NumberProxy] = {}
+        self.read: dict[NumberProxy, tuple[Source, float]] = {}  # where each of them is read, and its value in this call
         self.tensors: dict[Proxy, TensorProxy | None] = {}  # None for a number that is computed in another way
         self.computed: dict[Proxy, bool] = {}  # whether a number is computed of changing ones
+        self.lengths: dict[Proxy, float] = {}
 
-    def add(self, source: Source, tensor: TensorProxy) -> None:
+    def add(self, source: Source, tensor: TensorProxy, value: float) -> None:
         number = self.numbers[source] = tensor.item()
+        self.read[number] = source, value
         self.computed[number] = True
         self.tensors[number] = tensor if tensor.spec.dtype is dtypes.float64 else None  # arithmetic of ints would overflow in tensors
 
@@ -64,6 +71,36 @@ class ChangingNumbers:
     def _arithmetic(self, number: NumberProxy) -> BoundSymbol | None:
         """Return the line that computes a number of others; None for one that none does."""
         return next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
+
+    def answer(self, tracker: Tracker, ask: Callable, operands: Sequence[Any], form: str) -> int | None:
+        """Return what `ask` returns for numbers in this call, and guard it; `form` is the question as text.
+
+        None where that is neither a bool nor an int, and where the numbers are computed of others than changing ones, of several, or at length.
+        """
+        if not self.read or not all([type(x) in (bool, int, float) or (type(x) is NumberProxy and self._length(x) <= _LONGEST) for x in operands]):
+            return None
+        condition = Condition(ask, tuple([self._computation(x) if type(x) is NumberProxy else x for x in operands]), form)
+        answer = condition.answer(dict(self.read.values()))
+        if type(answer) not in (bool, int) or not 1 <= len(condition.sources) <= 2:
+            return None
+        tracker.guard("condition", condition.sources[0], Answer(condition, answer))
+        return answer
+
+    def _length(self, x: Any) -> float:
+        """Return how many operations compute a number of changing ones; infinity where it is not computed of such alone."""
+        if type(x) is not NumberProxy or x in self.read:
+            return 0
+        if x not in self.lengths:
+            line = self._arithmetic(x)
+            self.lengths[x] = math.inf if line is None else 1 + sum(map(self._length, line.args))
+        return self.lengths[x]
+
+    def _computation(self, x: Any) -> Any:
+        """Return how a number is computed of what is read: the source of one that is read itself."""
+        if x in self.read:
+            return self.read[x][0]
+        line = self._arithmetic(x)
+        return Computed(line.kwargs["op"], tuple([self._computation(y) if type(y) is NumberProxy else y for y in line.args]))
 
     def operands(self, symbol: Symbol, tree: Any) -> Any:
         """Return the arguments of an operation with tensors for such numbers, where the result has the same dtype."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail import prims
 from dovetail.prims import recorder
-from dovetail.prims.arithmetic_table import ARITHMETIC
+from dovetail.prims.arithmetic_table import ARITHMETIC, COMPARISONS
 from dovetail.trace import NumberProxy
 
 _REAL = frozenset({"bool", "int", "float"})
@@ -149,6 +149,14 @@ def meaning(question: str, value: Any, others: tuple) -> Any:
     if (plain := _operator(name)) is not None:
         return plain(value, *others)
     return _operator(name[1:])(*((others[0], value) if name[0] == "r" else (value, *others)))  # `__rsub__`, and `__isub__` of what does not change
+
+
+def written(question: str, others: tuple) -> str:
+    """Return how the method `question` of a number is written, with {} for it and each of `others`."""
+    sign = COMPARISONS.get(question.strip("_"))
+    if sign is not None:
+        return f"{{}} {sign} {{}}"
+    return "{}" if question == VALUE else f"{{}}.{question}({', '.join(['{}'] * len(others))})"
 
 
 def _operator(name: str) -> Callable | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import MethodType
+from types import MethodDescriptorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -274,7 +274,7 @@ class TorchRecorder(CallHooks):
             tracker.guard("type", source, kind)
             at = tracker.sources.make("array", source, INPUTS[kind])
             tracker.guard("type", at, torch.Tensor)
-            self.changing.add(source, self.add_input(at, INPUTS[kind].convert(value)))
+            self.changing.add(source, self.add_input(at, INPUTS[kind].convert(value)), value)
             sizes.floats[repr(source)] = numbers[source]
         return numbers[source]
 
@@ -359,7 +359,8 @@ class TorchRecorder(CallHooks):
         if real is not None and not hasattr(torch.Tensor, name):
             tracker.guard("hasnot", tracker.sources.attr(tracker.source(owner), "__dict__"), name)
         if self.is_number(owner) and hasattr(self.class_of(owner), name):
-            return getattr(self.concrete(owner), name)
+            method = getattr(self.class_of(owner), name)
+            return MethodType(method, owner) if type(method) is MethodDescriptorType else getattr(self.concrete(owner), name)
         replaced = replaced_attribute(tracker, owner, self.class_of(owner), name) if isinstance(owner, TensorProxy) else NULL
         return getattr(owner, name) if replaced is NULL else replaced
 

@@ -142,13 +142,25 @@ class TrackedEnvironment(TorchEnvironment):
             values = "more than one value" if proxy.spec.numel else "no values"
             raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
         if self.session is None or self.parsing:
-            return super().value(proxy, question, others)
+            answer = self._of_outside(proxy, question, others)
+            return super().value(proxy, question, others) if answer is None else answer
         return self.session.answer(proxy, question, others)
 
     def check_write(self, p: Proxy, trace: Trace) -> None:
         autograd = self.tracker.recorder.autograd
         if autograd.leaves or requires_grad(p):
             check_no_leaf(p, lambda root: autograd.refuses_writes(self.tracker, root), (*trace.enclosing, trace.lines))
+
+    def _of_outside(self, proxy: Proxy, question: str, others: tuple) -> int | None:
+        """Return what a method of a number from outside returns, and guard it; None where the proxy is no such number, or that takes its value."""
+        if type(proxy) is not NumberProxy or self.language is not LANGUAGE or self.parsing:
+            return None
+        form = host_numbers.written(question, others)
+        return self.answer(lambda x, *operands: host_numbers.meaning(question, x, operands), (proxy, *others), form)
+
+    def answer(self, ask: Callable, operands: Sequence[Any], form: str) -> int | None:
+        """Return what `ask` returns for numbers from outside that change, and guard it; None where it asks for more than that."""
+        return None if self.tracker is None else self.tracker.recorder.changing.answer(self.tracker, ask, operands, form)
 
     @property
     def restarts(self) -> bool:

@@ -6,6 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -128,9 +129,13 @@ class ValueHooks(ArrayHooks):
         is_open = session is not None and session.is_open
         if type(function) in (WrapperDescriptorType, MethodDescriptorType) and self.is_number(args[0]):  # as float.__repr__(n)
             text = self.text(args[0], "") if function.__name__ in _SPELLINGS else NULL
+            if text is NULL and session is None and (answer := self._answer(function, args, kwargs, "{}.")) is not None:
+                return answer
             return text if text is not NULL else call(function, [self.concrete(args[0]), *args[1:]], kwargs, frame)
         if is_open and function in _PREDICATES and host_numbers.are_real((*args, *kwargs.values())):
             return session.holds(function, args, kwargs)
+        if session is None and function in _PREDICATES and (answer := self._answer(function, args, kwargs, "math.")) is not None:
+            return answer
         if (function is divmod or function in host_numbers.FUNCTIONS) and not kwargs:
             numbers = [self.converted(x, float) if is_open and isinstance(x, TensorProxy) else x for x in args]
             result = host_numbers.applied(function, numbers, known=self.environment.known_numbers, raising=self.environment.raising(numbers))
@@ -139,6 +144,13 @@ class ValueHooks(ArrayHooks):
         if session is None:
             return call(function, args, kwargs, frame)
         return session.attempt(lambda *args, **kwargs: call(function, list(args), kwargs, frame), args, kwargs)
+
+    def _answer(self, function: Callable, args: list[Any], kwargs: dict[str, Any], of: str) -> int | None:
+        """Return what a function of numbers from outside returns, and guard it where it is a bool or an int; `of` stands before its name."""
+        words = ["{}"] * (len(args) - of.count("{}")) + [f"{name}={x!r}" for name, x in kwargs.items()]
+        if any(map(is_proxy, kwargs.values())):
+            return None
+        return self.environment.answer(partial(function, **kwargs), args, f"{of}{function.__name__}({', '.join(words)})")
 
     def sized(self, operands: tuple) -> tuple:
         numbers = dict.fromkeys([x for x in leaves(operands) if self.is_number(x)])
