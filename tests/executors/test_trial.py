@@ -307,7 +307,7 @@ def counting(count):
 
 
 def test_off_always_and_single_executors():
-    for mode, expected in (("off", [1, 1, 1, 1]), ({"*": "off", "own": "always"}, [3, 5, 3, 3]), ({"own": "off"}, [1, 1, 1, 1])):
+    for mode, expected in (("off", [1, 1, 1, 1]), ({"*": "off", "own": "always"}, [2, 5, 3, 3]), ({"own": "off"}, [1, 1, 1, 1])):
         count = []
         with dovetail.use(trial=mode):
             fn = dovetail.jit(lambda x: torch.sin(x), executors=[of("own", torch.sin, counting(count))])
@@ -361,7 +361,7 @@ def test_a_kernel_of_many_lines_is_run_again_in_two_of_them():
         runs.clear()
         torch.testing.assert_close(fn(x, w), blocks(x, w))
         seen.append(len(runs))
-    assert seen[-1] == 6 and all(3 * 2 + 4 <= n <= 5 * 2 + 4 for n in seen[:3])
+    assert seen[-1] == 6 and all(2 * 2 + 4 <= n <= 5 * 2 + 4 for n in seen[:3])
     assert {each.tries for each in dovetail.explain(fn).trials} == {3}
 
 

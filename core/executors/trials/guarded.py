@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from dovetail.executors.dispatching.same_bytes import same_bytes
 from dovetail.executors.trials.stale import OF_A_LINE
 from dovetail.trace import Proxy
 
@@ -31,7 +32,7 @@ class Copy(NamedTuple):
     def is_whole(self) -> bool:
         """Return whether nothing was written around the copy."""
         guard = _guard(self.byte, self.memory.device)
-        return torch.equal(self.memory[:GUARD], guard) and torch.equal(self.memory[GUARD + self.size :], guard)
+        return all([same_bytes(part, guard) or torch.equal(part, guard) for part in (self.memory[:GUARD], self.memory[GUARD + self.size :])])
 
 
 def copies(inputs: Mapping[Proxy, Any]) -> list[Copy]:

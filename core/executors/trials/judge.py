@@ -39,7 +39,7 @@ from dovetail.executors.trials.tolerance import differs
 from dovetail.prims.sizes import relations_in
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, tree_map
 
-AGAIN = 2  # how often more a line is run in one trial, to see whether it computes the same
+AGAIN = 2  # how often more a line is run in one trial, to see whether it computes the same; once in one that ran it on copies before
 COPIED = 1 << 24  # bytes of arguments that are copied whatever the time, to see whether a line writes into them
 MOST_BYTES = 1 << 30  # of memory that the reference may need for a line
 MOST_CASE_BYTES = 1 << 32  # of inputs that are saved beside a script
@@ -299,8 +299,8 @@ class Judge:
         first: list[Any] | None,
     ) -> str | None:
         """How another run on the same inputs, or the `first` one, differs from the reference; None where none does, or there is no time."""
-        for i in range(AGAIN):
-            if i or first is None:
+        for _ in range(AGAIN if first is None else 1):
+            if first is None:
                 if not tried.always and took > turn.left / 4 and not turn.is_free(tried, tried.work) and not turn.has_earned(tried, SLOWER * took):
                     return None
                 new = _results(tried.operation, again())
