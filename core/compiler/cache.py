@@ -220,7 +220,7 @@ class Cache:
         """
         more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled}
         more |= {"on_explore": functools.partial(_explored, weakref.ref(self)), "on_pin": functools.partial(_pinned, weakref.ref(self))}
-        sizes = SymbolicSizes(self.sizes, None if self.is_automatic(executors) else self.dynamic is True)
+        sizes = self.symbolic_sizes(executors)
         entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, sizes=sizes, goes_on=goes_on, **more)
         if entry is None:
             return None
@@ -235,7 +235,7 @@ class Cache:
 
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
         """Compile the function with symbols for the sizes that change; with ints where it does not work on symbols."""
-        sizes = SymbolicSizes(self.sizes, None if self.is_automatic(executors) else self.dynamic is True)
+        sizes = self.symbolic_sizes(executors)
         try:
             entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)
         except Exception as error:
@@ -253,20 +253,44 @@ class Cache:
             return entry
         for sentence in self.sizes.note(sizes):
             self.warn_of_sizes(sentence)
-        return entry
+        return self.with_own_lines(entry, sizes, args, kwargs, executors, passes, how) if sizes.plain and sizes.floats else entry
 
-    def is_automatic(self, executors: Priority) -> bool:
-        """Return whether sizes become symbols where they change."""
-        return self.dynamic is None and options.DYNAMIC.read() == "automatic" and not self.needs_plain_sizes(executors)
+    def with_own_lines(
+        self, entry: Entry, sizes: SymbolicSizes, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]
+    ) -> Entry:
+        """Return `entry`, or a program for the very numbers of this call where executors without support for symbols run more lines of it."""
+        lines = len(self.plain_lines(executors, _lines_of(entry)))
+        if lines >= max([len(self.plain_lines(executors, _lines_of(each))) for each in self.entries], default=0):
+            return entry
+        try:
+            with self.sizes.pinning(sizes.floats):
+                other = self.compile_symbolic(args, kwargs, executors, passes, how)
+                own = self.plain_lines(executors, _lines_of(other))
+                if len(own) <= lines:
+                    raise _NothingWonError
+        except _NothingWonError:
+            return entry
+        names = ", ".join(sorted({line.implementation.executor for line in own}))
+        self.warn_of_sizes(f"{', '.join(sizes.floats)} is compiled for each value, since {names} would run fewer operations for numbers that change")
+        return other
 
-    def needs_plain_sizes(self, executors: Priority) -> bool:
-        """Return whether a program of this function has work by an executor without support for symbolic sizes, which would lose it."""
+    def symbolic_sizes(self, executors: Priority) -> SymbolicSizes:
+        """Return the symbols of a compilation.
+
+        Executors without support for symbolic sizes that run lines of a program of this function would lose them.
+        """
+        automatic = self.dynamic is None and options.DYNAMIC.read() == "automatic"
+        plain = automatic and bool(self.plain_lines(executors, self.lines()))
+        return SymbolicSizes(self.sizes, None if automatic and not plain else self.dynamic is True, plain)
+
+    def plain_lines(self, executors: Priority, lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+        """Return the lines that run on executors without support for symbolic sizes."""
         plain = {ex.name for ex in executors if not ex.symbolic}
-        return bool(plain) and any([line.implementation is not None and line.implementation.executor in plain for line in self.lines()])
+        return [line for line in lines if line.implementation is not None and line.implementation.executor in plain]
 
     def lines(self) -> list[BoundSymbol]:
         """Return the lines of all programs that are kept, as they run."""
-        return [line for entry in self.entries for steps in (entry.traces, entry.backward_traces) if steps for line in steps[-1].lines]
+        return [line for entry in self.entries for line in _lines_of(entry)]
 
     def warn_of_sizes(self, sentence: str) -> None:
         """Warn once that sizes which the user declared dynamic are not."""
@@ -451,6 +475,15 @@ def _explored(cache: weakref.ref[Cache], reason: str) -> None:
 def _pinned(cache: weakref.ref[Cache], sentence: str) -> None:
     if (alive := cache()) is not None:
         alive.warn_of_sizes(sentence)
+
+
+class _NothingWonError(Exception):
+    """A program for the very numbers of a call is no better than one for all of them."""
+
+
+def _lines_of(entry: Entry) -> list[BoundSymbol]:
+    """Return the lines of a program, as they run."""
+    return [line for steps in (entry.traces, entry.backward_traces) if steps for line in steps[-1].lines]
 
 
 def _is_symbolic(entry: Entry) -> bool:

@@ -159,7 +159,7 @@ def compile_graph(
         raise need.error
     compiler = SegmentCompiler(executors, passes, recompute, tries)
     graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore, on_pin)
-    graph.arguments = sizes.history, sizes.dynamic
+    graph.arguments = sizes.history, sizes.dynamic, sizes.plain
     why = graph.begin(args, kwargs, goes_on=goes_on)
     need = need or graph.need or needed_value(fn, args, kwargs, executors)
     if need is None:

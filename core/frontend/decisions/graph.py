@@ -217,7 +217,7 @@ class Graph:
         self.sizes = History()
         self.answered = False  # whether a call that explored has come to its end
         self.seen: dict[str, Any] = {}  # the shapes of arguments when they were traced
-        self.arguments: tuple[SizeHistory, bool | None] | None = None  # which sizes of arguments are symbols; None where none are
+        self.arguments: tuple[SizeHistory, bool | None, bool] | None = None  # which sizes of arguments are symbols; None where none are
         self.numbers: dict[Any, bool] = {}  # the places of numbers from outside that programs read, and whether they are inputs of these
         self.pinned: list[str] = []  # sentences about sizes of arguments that were needed as plain ints, which are not reported yet
         self.widens = True  # whether counters become numbers of the program; not where their values are needed
@@ -397,8 +397,8 @@ class Graph:
     def own_sizes(self) -> None:
         """Part from the sizes of other graphs: what comes behind the first decision concerns this graph alone."""
         if self.arguments is not None:
-            history, dynamic = self.arguments
-            self.arguments = replace(history, seen={}, moving=set(history.moving), pinned=dict(history.pinned)), dynamic
+            history, *how = self.arguments
+            self.arguments = (replace(history, seen={}, moving=set(history.moving), pinned=dict(history.pinned)), *how)
 
     def report_pins(self) -> None:
         """Report the sizes that were needed as plain ints."""

@@ -68,11 +68,12 @@ class ArgumentSizes(SymbolicSizes):
         self,
         history: SizeHistory,
         dynamic: bool | None,
+        plain: bool,
         hints: Mapping[ArgumentPlace, int],
         numbers: dict[ArgumentPlace, bool],
         start_over: Callable[[], BaseException],
     ):
-        super().__init__(history, dynamic)
+        super().__init__(history, dynamic, plain)
         self.hints, self.numbers, self.start_over = hints, numbers, start_over
 
     def symbol(self, place: ArgumentPlace, hint: int, low: int, high: int | None) -> Size:

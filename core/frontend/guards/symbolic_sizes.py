@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,6 +110,18 @@ class SizeHistory:
         self.pinned[place] = pin.where
         return f"{atom.origin} is compiled for each value, since {pin.where} needs it as a plain number"
 
+    @contextmanager
+    def pinning(self, sources: Iterable[str]) -> Iterator[None]:
+        """Pin the numbers at sources, but where the block raises."""
+        places = [(source, None) for source in sources]
+        self.pinned |= dict.fromkeys(places)
+        try:
+            yield
+        except BaseException:
+            for place in places:
+                self.pinned.pop(place, None)
+            raise
+
 
 class SymbolicSizes:
     """The symbols of one compilation.
@@ -118,10 +130,11 @@ class SymbolicSizes:
         history: of the function.
         dynamic: True makes a symbol of every size above 1, and every int above 1, in the arguments; False of those alone that are marked;
             None also of those that have changed since an earlier compilation, wherever they were read.
+        plain: whether there are none since an executor takes no symbols: ints that have changed are inputs then, as floats are.
     """
 
-    def __init__(self, history: SizeHistory, dynamic: bool | None):
-        self.history, self.dynamic = history, dynamic
+    def __init__(self, history: SizeHistory, dynamic: bool | None, plain: bool = False):
+        self.history, self.dynamic, self.plain = history, dynamic, plain
         self.restart()
 
     def restart(self) -> None:
@@ -143,20 +156,16 @@ class SymbolicSizes:
         self.history.seen[place[0]] = value
         if type(before) is type(value) and before != value and (before == before or value == value):  # nan is nan
             self.history.moving.add(place)
-        return self.dynamic is not False and place in self.history.moving and place not in self.history.pinned and self._is_alone(place[0], source)
+        allowed = (self.dynamic is not False or self.plain) and place in self.history.moving and place not in self.history.pinned
+        return allowed and self._is_alone(place[0], source)
 
     @contextmanager
     def without_floats(self, error: BaseException) -> Iterator[list[str]]:
         """Pin the float that `error` says is needed as a plain number, or all of them, but where the block raises; yield that as sentences."""
         needed = getattr(error, "proxy", None)
         places = [place for place, number in self.floats.items() if number is needed] or list(self.floats)
-        self.history.pinned |= {(place, None): None for place in places}
-        try:
+        with self.history.pinning(places):
             yield [f"{place} is compiled for each value, since it is needed as a plain number: {type(error).__name__}: {error}" for place in places]
-        except BaseException:
-            for place in places:
-                self.history.pinned.pop((place, None), None)
-            raise
 
     def spec(self, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, list[tuple[int, Atom]], tuple | None]:
         """Return the spec of an input with symbols, which dimensions have them, and the strides that the tensor itself has; None for row-major."""

@@ -263,11 +263,13 @@ class TorchRecorder(CallHooks):
         return self.wrappers is not None and source in self.wrappers.histories.arriving
 
     def changing_number(self, tracker: Tracker, value: float, source: Source) -> Any:
-        """Return what the program sees for a float from outside, and between decisions for an int: an input where it has changed."""
+        """Return what the program sees for a float from outside, and for an int that is no symbol: an input where it has changed."""
         numbers, sizes = self.changing.numbers, self.changing.sizes
-        if type(value) is int and (self.environment.session is None or not -_INT64 <= value < _INT64):
+        if sizes is None or tracker.later is not None:
             return value
-        if sizes is None or tracker.later is not None or not sizes.moves(value, source):
+        if type(value) is int and ((self.environment.session is None and not sizes.plain) or not -_INT64 <= value < _INT64):
+            return value
+        if not sizes.moves(value, source):
             return value
         if source not in numbers:
             kind = type(value)
