@@ -24,7 +24,7 @@ from dovetail.errors import (
     ValueDependent,
 )
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
-from dovetail.langs.torch.binding.names import not_traced
+from dovetail.langs.torch.binding.names import name_of, not_traced
 from dovetail.langs.torch.binding.shape_rules import has_sizes, meta_tensor, size_in, symbolic
 from dovetail.langs.torch.binding.symbol import FACTORIES
 from dovetail.prims import NumberSpec, TensorSpec
@@ -42,6 +42,17 @@ _RAISED = {
     RuntimeError: InputRuntimeError,
 }
 _NO_RULE = ("fake impl", "data is not allocated", "Cannot access data pointer")  # of torch: the last two where a kernel got a fake tensor
+_FAMILIES = ("torch.fft.", "torch.linalg.", "torch.special.")  # of functions whose results have layouts that depend on no values
+_FUNCTIONS = (  # and others of that kind
+    "searchsorted bucketize histc cdist pdist grid_sampler affine_grid_generator ctc_loss lstm gru rnn_tanh rnn_relu stft istft hann_window "
+    "hamming_window blackman_window bartlett_window kaiser_window kthvalue mode median nanmedian quantile nanquantile renorm embedding_bag isin "
+    "trapezoid cumulative_trapezoid vander logcumsumexp max_unpool1d max_unpool2d max_unpool3d slogdet logdet det inverse matrix_exp cholesky "
+    "cholesky_solve cholesky_inverse pinverse svd qr lu_solve triangular_solve histogram igamma igammac scatter scatter_reduce fill_diagonal_ "
+    "normal_ uniform_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ poisson binomial multinomial"
+)
+BY_SHAPE = frozenset(_FUNCTIONS.split())
+_BY_RANK = "torch.linalg.lstsq"  # of the families: its results depend on a rank
+_SMALL = 1 << 18  # elements that are computed in less time than the imports of fake tensors take
 _VALUES_DECIDE = ("DynamicOutputShapeException", "DataDependentOutputException")
 
 
@@ -109,7 +120,7 @@ def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> Fa
 
     Raises its errors as Dovetail's, of the same type.
     """
-    if _WITHOUT_FAKES.get() and (known := _run_without_fakes(run, func, args, kwargs)) is not None:
+    if _prefers_real(func, args, kwargs) and (known := _run_without_fakes(run, func, args, kwargs)) is not None:
         return known
     if not has_sizes((args, kwargs)):
         return _run_on_numbers(run, func, args, kwargs)
@@ -130,7 +141,7 @@ def run_on_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> Fa
 def run_on_hints(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun:
     """Call `run` as run_on_fakes does, with the sizes of the call that is traced: it pins none."""
     args, kwargs = tree_map(partial(_with_ints, hint_of), (args, kwargs))
-    if _WITHOUT_FAKES.get() and (known := _run_without_fakes(run, func, args, kwargs)) is not None:
+    if _prefers_real(func, args, kwargs) and (known := _run_without_fakes(run, func, args, kwargs)) is not None:
         return known
     return _run_on_numbers(run, func, args, kwargs)
 
@@ -158,24 +169,44 @@ def without_fakes() -> Iterator[None]:
 
     Which arguments are written and whether numbers are drawn is known on the CPU alone; its random state is put back.
     """
-    token, state = _WITHOUT_FAKES.set(True), torch.get_rng_state()
+    token = _WITHOUT_FAKES.set(True)
     try:
         yield
     finally:
         _WITHOUT_FAKES.reset(token)
-        torch.set_rng_state(state)
+
+
+def _prefers_real(func: Callable, args: tuple, kwargs: dict) -> bool:
+    """Return whether a run on real tensors comes first: where that is requested, and in place of the first one on fake tensors."""
+    return _WITHOUT_FAKES.get() or (not _fake_mode.cache_info().currsize and _is_by_shape(func, args, kwargs))
+
+
+def _is_by_shape(func: Callable, args: tuple, kwargs: dict) -> bool:
+    """Return whether a run of a function on real tensors tells as much as one on fake tensors, in little time."""
+    if has_sizes((args, kwargs)):
+        return False
+    name = name_of(func)
+    if name == _BY_RANK or not (name.startswith(_FAMILIES) or (name.startswith("torch.") and name.rpartition(".")[2] in BY_SHAPE)):
+        return False
+    tensors = tensors_in((args, kwargs), TensorSpec)
+    devices = {x.device.type for x in tensors} or {torch.device(kwargs.get("device") or torch.get_default_device()).type}
+    draws = any([isinstance(x, torch.Generator) for x in leaves((args, kwargs))])  # from a generator that a run would advance
+    return devices == {"cpu"} and not draws and 0 not in {x.numel for x in tensors} and sum([x.numel for x in tensors]) <= _SMALL
 
 
 def _run_without_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun | None:
-    """Run a callable on real tensors, or on tensors of the meta device where their values do not fit; return None where neither works."""
-    devices = {x.device for x in tensors_in((args, kwargs), TensorSpec)}
-    for device in (None, *devices) if len(devices) == 1 else (None,):
-        try:
-            with no_torch_function(), torch.no_grad():
-                return _observe(run, func, args, kwargs, device, make=_real, observer=_VersionObserver)
-        except Exception:  # the call itself may be at fault, which a run on fake tensors reports
-            continue
-    return None
+    """Run a callable on real tensors, or in `without_fakes` on those of the meta device where values do not fit; return None where neither works."""
+    devices, state = {x.device for x in tensors_in((args, kwargs), TensorSpec)}, torch.get_rng_state()
+    try:
+        for device in (None, *devices) if len(devices) == 1 and _WITHOUT_FAKES.get() else (None,):
+            try:
+                with no_torch_function(), torch.no_grad():
+                    return _observe(run, func, args, kwargs, device, make=_real, observer=_VersionObserver)
+            except Exception:  # the call itself may be at fault, which a run on fake tensors reports
+                continue
+        return None
+    finally:
+        torch.set_rng_state(state)
 
 
 def _real(spec: TensorSpec) -> torch.Tensor:
