@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import pytest
@@ -9,8 +10,38 @@ import torch
 import torch.nn.functional as F
 from executors.stand_ins import Pointwise, of
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 import dovetail
+
+LETTERS, DOUBLES = list("abcdefghij"), {i: i * 2 for i in range(12)}
+USES = (  # of an int that changes
+    *("x[n % 4]", "x[:n % 4 + 1].sum()", "x.sum() * n", "sum(x[i % 4].sum() for i in range(n))", "torch.zeros(n + 1).sum() + x.sum()"),
+    *("x.reshape(4, -1)[n % 4]", "x.repeat(n % 3 + 1, 1).sum(0)", "LETTERS[n % 10]", "DOUBLES[n]", "DOUBLES.get(n, 3) * x", 'f"{n:03d}"'),
+    *("x if n % 2 == 0 else -x", "x if n in (1, 2, 5) else -x", "torch.arange(n).sum() + x.sum()", "x ** n", "x.pow(n)", "2 ** n * x"),
+    *("x + n / 3", "x // (n + 1)", "x * (n << 2)", "x * (n & 3)", "x * (n ^ 5)", "x * ~n", "divmod(n, 3)", "x * math.sqrt(n)"),
+    *("x * math.factorial(n)", "x * math.gcd(n, 6)", "torch.full((2,), n)", "torch.full((n + 1,), 1.5).sum()", "torch.tensor(n)"),
+    *("torch.tensor([n, 2 * n])", "x.topk(n % 3 + 1, 0).values", "x.roll(n, 0)", "torch.roll(x, n)", "F.pad(x, (n % 3, 1))"),
+    *("F.one_hot(torch.tensor([0, 1]), n + 2)", "x.chunk(n % 4 + 1)[0]", "x.split(n % 4 + 1)[0]", "x.sum(n % 2)", "x.unsqueeze(n % 2)"),
+    *("x.cumsum(n % 2)", "torch.stack([x] * (n % 3 + 1)).sum()", "[x] * (n % 3)", "[n] * 3", "list(range(n))", "(n, n + 1, -n, n * n)"),
+    *('str(n) + "a"', "hash(n)", "isinstance(n, int)", "type(n)", "n.bit_length()", "int(str(n)) * x", "x.expand(n % 3 + 1, 4, 5).sum()"),
+    *("torch.eye(n + 1)", "torch.linspace(0, 1, n + 2)", "F.interpolate(x[None, None], size=(n + 2, 3))"),
+    *("F.interpolate(x[None, None], scale_factor=n % 3 + 1)", "F.avg_pool2d(x[None, None], n % 2 + 1)"),
+    *("torch.randn(n + 1, generator=torch.Generator().manual_seed(n)).sum() + x.sum()", "x[torch.tensor(n % 4)]", "x[[n % 4, 0]]"),
+    *("x.index_select(0, torch.tensor([n % 4]))", "x.masked_fill(x > n, n)", "torch.where(x > n, x, n)", "x.clamp(max=n)"),
+    *("x.clamp(-n, n)", "(x > n).sum()", "x.eq(n)", "x.clone().fill_(n)", "x.new_full((2,), n)"),
+    *("x.clone().add_(x, alpha=n)", "torch.add(x, x, alpha=n)", "min(n, 3) * x", "max(n, 3) * x", "abs(-n) * x", "round(n / 3) * x"),
+    *("x * float(n)", "x * bool(n)", "x * (n > 3)", "x[:, :1] * n if n > 2 else x[:, 1:] * n", "x.view(-1)[n:n + 2]"),
+    *("x.flatten()[-n - 1]", "x.narrow(0, n % 4, 1)", "x.select(0, n % 4)", "x.diagonal(n % 3)", "x.tril(n - 4)", "x.triu(-n)"),
+    *("torch.ones(4, 5).tril(n - 2) * x", "x.unfold(1, n % 3 + 1, 1)", "{n: x}", '{"n": n, "x": x * n}', "[i * n for i in range(3)]"),
+    *("enumerate([n]).__next__()", "sorted([n, 3, 1])", "[3, 1, n].index(n)", "n if n else x", "n or x", "not n", "n == 3", "n != 3"),
+    *("n is None", "(n > 2) and (n < 5)", "x * (n if n < 3 else 3)", "x.mul(n).add(n).sub(n)", "torch.cat([x[:1]] * (n % 2 + 1))"),
+    *("x.mean() * (1 - 0.9 ** (n + 1))", "x / (1 - 0.999 ** (n + 1))", "0.5 * (1 + math.cos(math.pi * n / 10)) * x"),
+    *("x * 1e-3 * min((n + 1) ** -0.5, (n + 1) * 4 ** -1.5)", "x.to(torch.int64) % (n + 1)", "x.long() >> (n % 3)", "x.long() & n"),
+    *('"%d-%s" % (n, n)', '"{}".format(n)', "bytes([n % 250])", "chr(97 + n)", "complex(n, 1)", "slice(n)", "x[slice(n % 4)]"),
+    *("range(n)[-1] if n else 0", "len(range(n))", "n.__class__", "(lambda k=n: k * x)()", "dict(a=n)", "set([n, 1])", '"abc"[n % 3]'),
+    *("(1, 2, 3)[n % 3] * x", 'n.to_bytes(2, "big")', "n.real", "n.numerator * x", "int(n) * x", "float(n).is_integer()"),
+)
 
 
 class Counter(nn.Module):
@@ -54,6 +85,46 @@ def test_a_model_that_counts_is_compiled_few_times(kind, learns):
     torch.testing.assert_close(counted[1], counted[0])
     assert call.cache_info().programs <= 4
     assert learns or len(calls) >= 14
+
+
+class Box:
+    """What a program reads and writes from outside."""
+
+    n = 2
+
+
+def outcome(fn, *args):
+    """Return what a call returns, or the type of its error."""
+    try:
+        return fn(*args)
+    except (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        return type(error).__name__
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("use", USES)
+def test_uses_of_an_int(use, outside):
+    names = {"torch": torch, "F": F, "math": math, "LETTERS": LETTERS, "DOUBLES": DOUBLES}
+    rows = ["n = box.n", "box.n += 1"] * outside
+    text = "".join([f"    {row}\n" for row in (*rows, "s = F.softmax(x, -1)", f"return {use}, s")])
+    exec(f"def fn(x, n, box):\n{text}", names)
+    fn, here, there = names["fn"], Box(), Box()
+    compiled = dovetail.jit(fn, executors=[of("own", F.softmax, F.softmax)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in (3, 4, 5, 2, 7, 0, 1, 6, 9, 3):
+            x = torch.randn(4, 5)
+            got, want = outcome(compiled, x.clone(), n, there), outcome(fn, x.clone(), n, here)
+            (ours, structure), (theirs, expected) = tree_flatten(got), tree_flatten(want)
+            assert structure == expected
+            for one, other in zip(ours, theirs, strict=True):
+                if isinstance(other, torch.Tensor):
+                    torch.testing.assert_close(one, other)
+                else:
+                    assert repr(one) == repr(other)
+            assert there.n == here.n
+    assert not [str(each.message) for each in caught if "bug" in str(each.message)]
 
 
 def numbers_alone(input, other):

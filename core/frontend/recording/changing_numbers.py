@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,7 +71,8 @@ class ChangingNumbers:
 
     def _arithmetic(self, number: NumberProxy) -> BoundSymbol | None:
         """Return the line that computes a number of others; None for one that none does."""
-        return next((line for line in self.trace.lines if line.out is number and line.symbol is prims.arithmetic), None)
+        lines = chain(*self.trace.enclosing, self.trace.lines)
+        return next((line for line in lines if line.out is number and line.symbol is prims.arithmetic), None)
 
     def answer(self, tracker: Tracker, ask: Callable, operands: Sequence[Any], form: str) -> int | None:
         """Return what `ask` returns for numbers in this call, and guard it; `form` is the question as text.

@@ -158,8 +158,11 @@ class ValueHooks(ArrayHooks):
         if not numbers:
             return operands
         if session is None or not session.is_open:
-            raise no_value(next(iter(numbers)))
-        values = {x: symint(session.size(x)) if x.spec.kind == "int" else session.number(x) for x in numbers}
+            values = {x: self.environment.answer(lambda n: n, (x,), "{}") for x in numbers}
+            if (unknown := next((x for x, value in values.items() if value is None), None)) is not None:
+                raise no_value(unknown)
+        else:
+            values = {x: symint(session.size(x)) if x.spec.kind == "int" else session.number(x) for x in numbers}
         return tree_map(lambda x: values[x] if self.is_number(x) else x, operands)
 
     def counted(self, bounds: list[Any]) -> Any:
