@@ -136,3 +136,13 @@ def test_a_question_of_great_length_is_answered_for_each_value():
     with pytest.warns(UserWarning, match=r"args\[1\] is compiled for each value"):
         for w in (0.1, 0.3, 0.5, 0.9):
             assert torch.equal(compiled(x, w), fn(x, w))
+
+
+def test_questions_are_checked_without_the_prologue_in_python():
+    compiled, x = dovetail.jit(lambda x, w: x * w if w > 0.5 else x - w), torch.ones(4)
+    for i in range(80):
+        compiled(x, 0.6 + i / 1000)
+    entries = compiled._cache.entries
+    assert type(entries[0].call).__name__ == "builtin_function_or_method", entries[0].call
+    assert torch.equal(compiled(x, 0.4), x - 0.4)
+    assert torch.equal(compiled(x, 0.7), x * 0.7)

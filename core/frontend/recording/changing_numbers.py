@@ -82,8 +82,11 @@ class ChangingNumbers:
         if not self.read or not all([type(x) in (bool, int, float) or (type(x) is NumberProxy and self._length(x) <= _LONGEST) for x in operands]):
             return None
         condition = Condition(ask, tuple([self._computation(x) if type(x) is NumberProxy else x for x in operands]), form)
-        answer = condition.answer(dict(self.read.values()))
-        if type(answer) not in (bool, int) or not 1 <= len(condition.sources) <= 2:
+        if not 1 <= len(condition.sources) <= 2:
+            return None
+        values = dict(self.read.values())
+        answer = condition.answer(*[values[source] for source in condition.sources])
+        if type(answer) not in (bool, int):
             return None
         tracker.guard("condition", condition.sources[0], Answer(condition, answer))
         return answer

@@ -151,12 +151,13 @@ def meaning(question: str, value: Any, others: tuple) -> Any:
     return _operator(name[1:])(*((others[0], value) if name[0] == "r" else (value, *others)))  # `__rsub__`, and `__isub__` of what does not change
 
 
-def written(question: str, others: tuple) -> str:
-    """Return how the method `question` of a number is written, with {} for it and each of `others`."""
-    sign = COMPARISONS.get(question.strip("_"))
-    if sign is not None:
-        return f"{{}} {sign} {{}}"
-    return "{}" if question == VALUE else f"{{}}.{question}({', '.join(['{}'] * len(others))})"
+def as_function(question: str, others: tuple) -> tuple[Callable, str]:
+    """Return the function that the method `question` of a number is, of it and `others`, and how that is written, with {} for each."""
+    name = question.strip("_")
+    if name in COMPARISONS:
+        return getattr(operator, name), f"{{}} {COMPARISONS[name]} {{}}"
+    form = "{}" if question == VALUE else f"{{}}.{question}({', '.join(['{}'] * len(others))})"
+    return lambda x, *operands: meaning(question, x, operands), form
 
 
 def _operator(name: str) -> Callable | None:

@@ -155,8 +155,8 @@ class TrackedEnvironment(TorchEnvironment):
         """Return what a method of a number from outside returns, and guard it; None where the proxy is no such number, or that takes its value."""
         if type(proxy) is not NumberProxy or self.language is not LANGUAGE or self.parsing:
             return None
-        form = host_numbers.written(question, others)
-        return self.answer(lambda x, *operands: host_numbers.meaning(question, x, operands), (proxy, *others), form)
+        ask, form = host_numbers.as_function(question, others)
+        return self.answer(ask, (proxy, *others), form)
 
     def answer(self, ask: Callable, operands: Sequence[Any], form: str) -> int | None:
         """Return what `ask` returns for numbers from outside that change, and guard it; None where it asks for more than that."""

@@ -223,6 +223,15 @@ class Plan(SizePlan, SettledPlan):
         """Check whether a value, mostly a container, is true."""
         self.check(EntryCode.truth, self.slot(at), int(value))
 
+    def answer(self, line: BoundSymbol, at: Any, *, other: Any, holds: Any, question: str) -> None:
+        """Check what is asked of a number; of two, Python does."""
+        if other is not None:
+            raise Declined
+        answer = self.new(("answer", question))
+        self.check(EntryCode.convert, answer, self.slot(at), self.pointer(self.object(holds)))
+        self.owned += 1
+        self.check(EntryCode.is_object, answer, self.pointer(True))
+
     def contains(self, line: BoundSymbol, at: Any, *, key: Any, present: bool) -> None:
         """Check that a dict has a key, or has it not."""
         if type(key) is not str or at is self.named:
@@ -408,6 +417,7 @@ RULES: dict[Symbol, Callable[..., None]] = {
     prims.check_other: Plan.other,
     prims.check_type: Plan.kind,
     prims.check_truth: Plan.truth,
+    prims.check_answer: Plan.answer,
     prims.check_contains: Plan.contains,
     prims.check_empty: Plan.empty,
     prims.check_absent: Plan.absent,
