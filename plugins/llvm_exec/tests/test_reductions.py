@@ -199,3 +199,13 @@ def test_the_largest_down_rows_is_no_store_under_a_mask(op, dtype):
         assert_like_eager(lambda x: op(x, 1), x)
     assembly = jit.compiler().assembly(program_of(lambda x: op(x, 1), x).text)
     assert "maskmov" not in assembly  # vmaskmovps and its like take some 20 cycles on Zen
+
+
+@pytest.mark.parametrize("weights", [lambda x: F.softmax(x, -1), lambda x: F.softmax(x, 0), lambda x: torch.exp(x - x.amax(-1, keepdim=True))])
+def test_small_weights_of_a_softmax_keep_their_logarithms(weights):
+    """A weight below the normal numbers that became 0 would make the entropy 0 * -inf."""
+    x = -90 - 10 * torch.rand(35, 35)
+    x.fill_diagonal_(0.0)
+    ours = compiled(lambda x: (-(weights(x) * weights(x).log()).sum(), weights(x)))
+    torch.testing.assert_close(ours(x)[1], weights(x.double()).float(), atol=1.5e-45, rtol=1e-6)
+    assert ours(x)[0].isfinite()

@@ -184,9 +184,11 @@ def scaled(b: Builder, y: Value, t: Value, offset: int = 0) -> Value:
     return b.mul(b.mul(y, _power(b, half, y.type)), _power(b, b.sub(both, half), y.type))
 
 
-def scaled_quickly(b: Builder, y: Value, t: Value) -> Value:
-    """y * 2**n by an addition to its exponent: right for normal results alone, and a NaN may become a number"""
-    return b.bitcast(b.add(b.bits(y), b.shl(b.bits(t), format_of(y).digits)), y.type)
+def scaled_quickly(b: Builder, y: Value, t: Value, offset: int = 0) -> Value:
+    """y * 2**(n + offset) by an addition to its exponent: right for normal results alone, and a NaN may become a number"""
+    fmt = format_of(y)
+    power = b.shl(b.bits(t), fmt.digits)
+    return b.bitcast(b.add(b.bits(y), b.add(power, offset << fmt.digits) if offset else power), y.type)
 
 
 def power_of_two(b: Builder, t: Value, offset: int = 0) -> Value:

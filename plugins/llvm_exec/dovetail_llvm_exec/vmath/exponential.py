@@ -10,12 +10,11 @@ from functools import cache
 
 from dovetail_llvm_exec.ir.module import Builder
 from dovetail_llvm_exec.ir.values import Value, element_of
-from dovetail_llvm_exec.vmath.arithmetic import LN2, parts, polynomial, power_of_two, ratio, rounding_sum, scaled, scaled_quickly
+from dovetail_llvm_exec.vmath.arithmetic import LN2, format_of, parts, polynomial, power_of_two, ratio, rounding_sum, scaled, scaled_quickly
 from dovetail_llvm_exec.vmath.coefficients import EXP, EXP2, EXPM1
 
 LOG2E = float(1 / LN2)
 RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}  # exp is 0 below, infinite above
-NORMAL = {"float": -87.0, "double": -708.0}  # exp is a normal number above
 SMALLEST = {"float": -103.972, "double": -745.13}  # it rounds to 0 below
 OVERFLOW = {"float": -88.72283, "double": -709.782712893384}  # exp of the negated number is infinite below
 RANGE2 = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
@@ -54,13 +53,15 @@ def exp(b: Builder, x: Value) -> Value:
 
 
 def exp_nonpositive(b: Builder, x: Value) -> Value:
-    """exp(x) of x <= 0, with 0 for what is below the normal numbers: a softmax's exp"""
+    """exp(x) of x <= 0, and 0 where it rounds to 0: a softmax's exp"""
+    smallest, up = SMALLEST[element_of(x.type)], format_of(x).bias // 2
     t, n, r = reduced(b, x)
-    y, lowest = exp_reduced(b, r), NORMAL[element_of(x.type)]
-    quick = b.target.scaled(b, y, n)
+    quick = b.target.scaled(b, exp_reduced(b, r), n)
     if quick is not None:
-        return b.select(b.compare("uge", x, lowest), quick, b.zero(x.type))
-    return b.select(b.compare("ge", x, lowest), scaled_quickly(b, y, t), b.at_least(x, 0.0))  # NaN: x itself
+        return b.select(b.compare("uge", x, smallest), quick, b.zero(x.type))
+    t, _, r = reduced(b, b.select(b.compare("lt", x, smallest), b.zero(x.type), x))  # no denormal number comes up where the result is 0
+    y = b.mul(scaled_quickly(b, exp_reduced(b, r), t, up), 2.0**-up)  # rounded once, also into the denormal numbers
+    return b.select(b.compare("ge", x, smallest), y, b.at_least(x, 0.0))  # NaN: x itself
 
 
 def exp_negative(b: Builder, x: Value, smallest: dict[str, float] = SMALLEST) -> Value:
