@@ -132,6 +132,14 @@ def test_what_was_assumed_of_a_replaced_symbol_is_kept():
     assert conditions(relations) == ["2 <= s0 <= 100 and s0 != 50"]
 
 
+@pytest.mark.parametrize("excluded", [1, 7, -1])
+def test_a_condition_that_all_values_satisfy_is_none(excluded):
+    relations, (a, b, c) = symbols(5, 4, 2)
+    assert a * c - b * c != excluded  # 2 * (a - b) is even, once c is 2
+    assert c == 2
+    assert "" not in [form.text() for form in relations.guards()] and conditions(relations) == []
+
+
 def test_a_symbol_is_not_replaced_by_itself():
     relations, (a,) = symbols(20)
     assert a == 8 * ((a - 3) // 8) + 4

@@ -41,6 +41,11 @@ class Form:
     recorded: bool = False
     places: list[str] = field(default_factory=list)
 
+    @property
+    def restricts(self) -> bool:
+        """Return whether some values are not admitted."""
+        return self.low is not None or self.high is not None or bool(self.excluded)
+
     def admits(self, value: int) -> bool:
         """Return whether the value is one that the program was compiled for."""
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high) and value not in self.excluded

@@ -462,7 +462,7 @@ class Relations:
             kept.narrow(None if low is None else -(-low // c), None if high is None else high // c, excluded)
             kept.recorded |= known.recorded
             kept.places += [place for place in known.places if place not in kept.places]
-        return list(merged.values())
+        return [form for form in merged.values() if form.restricts]  # 2 * n != 1 restricts nothing
 
     def hold(self, values: Mapping[str, int]) -> bool:
         """Return whether symbols with these values, by name, satisfy all facts and assumptions."""
