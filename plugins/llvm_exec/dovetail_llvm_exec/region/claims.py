@@ -50,7 +50,16 @@ def whole_verdict(line: BoundSymbol) -> Verdict:
         return f"leaves {line.symbol} whole to executors that compute positions once for each row"
     if symbol.id == "torch.linspace" and line.out.spec.dtype in WHOLE:
         return f"leaves {line.symbol} of {line.out.spec.dtype.short} to PyTorch, which rounds the distance of its numbers, too"
+    if _rounds_quotients(line):
+        return f"leaves whole quotients of {line.out.spec.dtype.short} to PyTorch, which rounds what it computes them of, too"
     return True
+
+
+def _rounds_quotients(line: BoundSymbol) -> bool:
+    """Return whether a line divides 16-bit numbers by those of a tensor, and drops the fraction: PyTorch divides by one number in float32."""
+    if line.symbol.id != "torch.floor_divide" and line.kwargs.get("rounding_mode") is None:
+        return False
+    return line.out.spec.dtype in WHOLE and hasattr(line.args[1], "spec") and line.args[1].spec.numel != 1
 
 
 def _mode(mode: str = "constant", value: Any = None, **_: Any) -> str:
