@@ -51,12 +51,22 @@ def _unary(name: str) -> Callable[[Any], Any]:
 def in_wide(compute: Callable[..., Any], *operands: Any, inexact: bool = True) -> Any:
     """Return compute(*operands) in the dtype that the operands promote to.
 
-    `inexact` converts integers to floats.  float16 and bfloat16 are computed in float32 and rounded once, as in eager's kernels.
+    `inexact` converts integers to floats.  float16 and bfloat16 are computed in float32 and rounded once, as in eager's kernels, which
+    get operands of that dtype.
     """
     dtype = core.promote(*operands)
     dtype = core.inexact_of(dtype) if inexact else dtype
     wide = core.wide(dtype)
-    return core.convert(compute(*[core.convert(x, wide) if isinstance(x, Tensor) else x for x in operands]), dtype)
+    return core.convert(compute(*[core.convert(core.convert(x, dtype), wide) if isinstance(x, Tensor) else x for x in operands]), dtype)
+
+
+def by_one(compute: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Return compute(a, b), a product or quotient; a 0-d `b` of another dtype is not rounded to 16 bits, as in eager's kernels."""
+    dtype = core.promote(a, b)
+    wide = core.wide(dtype)
+    if wide is dtype or not isinstance(b, Tensor) or b.spec.rank or b.spec.dtype is dtype:
+        return compute(a, b)
+    return core.convert(compute(core.convert(a, wide) if isinstance(a, Tensor) else a, core.convert(b, wide)), dtype)
 
 
 def row_major(x: Any) -> Any:
@@ -146,23 +156,23 @@ def _difference(a: Any, b: Any, alpha: Any) -> Any:
 @torchsymbol("torch.mul", "torch.multiply", methods=("mul", "multiply"))
 def mul(input: Tensor | Number, other: Tensor | Number):
     """input * other."""
-    return core.mul(input, other)
+    return by_one(core.mul, input, other)
 
 
 @torchsymbol("torch.div", "torch.divide", methods=("div", "divide"))
 def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None):
     """input / other, of integers in floating point; `rounding_mode` "trunc" or "floor" keeps their dtype and drops the fraction."""
     if rounding_mode is None:
-        return core.div(input, other)
+        return by_one(core.div, input, other)
     if rounding_mode == "floor":
-        return core.floordiv(input, other)
+        return by_one(core.floordiv, input, other)
     require(rounding_mode == "trunc", "expected rounding_mode None, 'trunc' or 'floor', got {!r}", rounding_mode)
     kind = core.promote(input, other).kind
     require_dtype(kind in ("int", "float"), "expected integer or floating operands with rounding_mode, got {} and {}", input, other)
     if kind == "int":
         return _truncdiv(input, other)
     # Eager rounds the quotient of bfloat16, too, before it drops the fraction.
-    return _without_slope(core.trunc(core.div(input, other)), input, other)
+    return _without_slope(by_one(lambda a, b: core.trunc(core.div(a, b)), input, other), input, other)
 
 
 def _without_slope(value: Any, *operands: Any) -> Any:
@@ -184,7 +194,7 @@ def true_divide(input: Tensor | Number, other: Tensor | Number):
 @torchsymbol("torch.floor_divide", methods=("floor_divide",))
 def floor_divide(input: Tensor | Number, other: Tensor | Number):
     """The largest integer not above input / other."""
-    return core.floordiv(input, other)
+    return by_one(core.floordiv, input, other)
 
 
 @torchsymbol(methods=("__rdiv__", "__rtruediv__"))

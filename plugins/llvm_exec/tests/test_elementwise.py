@@ -337,3 +337,28 @@ def test_whole_quotients_of_16_bits_are_those_of_eager(dtype, divisor, divide):
     a = (torch.randn(500, 100) * 3).to(dtype)
     b = divisor if isinstance(divisor, float) else (torch.randn(divisor).abs() + 0.1).to(dtype)
     assert torch.equal(compiled(divide)(a, b), divide(a, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("one", [torch.tensor(0.7713), torch.tensor(0.7713, dtype=torch.float64), torch.tensor(2049)], ids=lambda t: str(t.dtype))
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: a * b,
+        lambda a, b: b * a,
+        lambda a, b: a / b,
+        lambda a, b: a.detach() // b + a,
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        lambda a, b: a.clone().mul_(b),
+        lambda a, b: torch.add(a, b, alpha=2),
+        lambda a, b: torch.sub(b, a, alpha=2),
+    ],
+    ids=["product", "product, turned", "quotient", "floor", "trunc", "in place", "sum", "difference"],
+)
+def test_a_tensor_of_16_bits_and_one_number_of_another_dtype(dtype, one, fn):
+    """Eager rounds the number to 16 bits, but for a factor and a divisor."""
+    a = (torch.randn(3000) * 3).to(dtype)
+    assert torch.equal(compiled(fn)(a, one), fn(a, one))
+    if one.is_floating_point():
+        got, want = [torch.autograd.grad(f(x, one).sum(), x)[0] for f in (compiled(fn), fn) for x in [a.clone().requires_grad_()]]
+        assert torch.equal(got, want)
