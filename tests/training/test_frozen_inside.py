@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -30,6 +32,27 @@ def adversarial_step(compile):
             p.requires_grad = True
         second.zero_grad()
         loss = (F.softplus(-critic(real)) + F.softplus(critic(fake.detach()))).mean()
+        loss.backward()
+        second.step()
+        return loss.detach()
+
+    compiled = compile(step)
+    losses = [compiled(torch.randn(5, 3), torch.randn(5, 2)) for _ in range(4)]
+    return losses, [(p.detach(), p.requires_grad) for p in (*generator.parameters(), *critic.parameters())]
+
+
+def critic_first(compile):
+    generator, critic = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    first, second = torch.optim.Adam(critic.parameters(), 1e-2), torch.optim.Adam(generator.parameters(), 1e-2)
+
+    def step(real, z):
+        critic.requires_grad_(True)
+        first.zero_grad()
+        (F.softplus(-critic(real)) + F.softplus(critic(generator(z).detach()))).mean().backward()
+        first.step()
+        critic.requires_grad_(False)  # it has been written already
+        second.zero_grad()
+        loss = F.softplus(-critic(generator(z))).mean()
         loss.backward()
         second.step()
         return loss.detach()
@@ -259,7 +282,7 @@ def cut_by_a_decision(compile):
 
 
 PROGRAMS = [
-    *(adversarial_step, frozen_by_forward, read_before_and_after, left_frozen, written_while_frozen, decided),
+    *(adversarial_step, critic_first, frozen_by_forward, read_before_and_after, left_frozen, written_while_frozen, decided),
     *(backward_while_frozen, functions_inside, optimised, created),
     *(states_cut, written_after_a_cut, cut_and_returned, cut_by_a_decision),
 ]
@@ -271,6 +294,66 @@ def test_gradients_and_flags_are_those_of_eager_mode(program):
     expected = program(lambda fn: fn)
     torch.manual_seed(0)
     torch.testing.assert_close(program(dovetail.jit), expected)
+
+
+PARTS = ("freeze", "thaw", "train", "train", "descend", "differentiate the input", "decide", "write a view", "write frozen", "differentiate twice")
+
+
+def drawn(seed):
+    """Return a program that freezes three leaves, trains and writes them in a random order."""
+    rng = random.Random(seed)
+    parts = [(rng.choice(PARTS), rng.randrange(3), rng.randrange(3)) for _ in range(rng.randint(4, 10))]
+
+    def program(compile):
+        leaves, seen = [torch.randn(3, requires_grad=True) for _ in range(3)], []
+
+        def step(x, frozen):
+            results = []
+            for p in leaves:
+                p.grad = None
+                p.requires_grad_(True)
+            for part, i, j in parts:
+                a, b, z = leaves[i], leaves[j], x.clone().requires_grad_()
+                if part in ("freeze", "thaw"):
+                    a.requires_grad_(part == "thaw")
+                elif part == "train" and (a.requires_grad or b.requires_grad):
+                    (a * b * x).sin().sum().backward()
+                elif part == "descend" and a.grad is not None:
+                    with torch.no_grad():
+                        a.sub_(a.grad, alpha=0.1)
+                elif part == "differentiate the input":
+                    (z * a * b).sum().backward()
+                    results.append(z.grad)
+                elif part == "decide":
+                    results.append(b.detach() * 2 if a.detach().sum() > 0 else b.detach() + 1)
+                elif part == "write a view":
+                    with torch.no_grad():
+                        a[:2] = b[1:] * 2
+                elif part == "write frozen" and not a.requires_grad:
+                    a.mul_(0.5)
+                elif part == "differentiate twice":
+                    (g,) = torch.autograd.grad(((z * a).tanh() * b).sum(), z, create_graph=True)
+                    g.square().sum().backward()
+                    results.append(z.grad)
+            leaves[0].requires_grad_(not frozen)
+            return results
+
+        compiled = compile(step)
+        for k in range(4):
+            results = compiled(torch.randn(3), k % 2 == 1)
+            seen.append((results, [(p.detach().clone(), p.requires_grad, None if p.grad is None else p.grad.clone()) for p in leaves]))
+        return seen
+
+    return program
+
+
+@pytest.mark.filterwarnings("ignore:.*calls run eagerly where autograd cannot go back")
+@pytest.mark.parametrize("seed", range(30))
+def test_leaves_frozen_trained_and_written_in_any_order(seed):
+    torch.manual_seed(seed)
+    expected = drawn(seed)(lambda fn: fn)
+    torch.manual_seed(seed)
+    torch.testing.assert_close(drawn(seed)(dovetail.jit), expected)
 
 
 def written_with_history(x, w):

@@ -178,13 +178,18 @@ class _State:
                 root.spec = root.spec.like(requires_grad=value.spec.requires_grad)
                 lines.append(BoundSymbol(prims.clone, (value,), {}, root, [value]))
             elif value is not root:
-                with recording(self.trace), torch.no_grad():
-                    target = root if root in written.seen else prims.detach(root)
+                target = root if root in written.seen else self._detached(root)
                 lines.append(BoundSymbol(prims.copy_, (target, value), {}, None, [target, value]))
         lines += [BoundSymbol(line.symbol, line.args, line.kwargs, p, line.reads) for p, line in written.views.items()]
         for p, value in written.apart.items():
             value = self.renamed.get(value, value)
             lines.append(BoundSymbol(prims.copy_, (p, value), {}, None, [p, value]))
+
+    def _detached(self, root: Proxy) -> Proxy:
+        """Record a view of `root` without its history: of the memory itself, also where the program reads a frozen leaf as such a view."""
+        view = self.trace.tensor(root.spec.like(requires_grad=False))
+        self.trace.lines.append(BoundSymbol(prims.detach, (root,), {}, view, [root]))
+        return view
 
 
 def _standing(joint: JointTrace, env: Mapping[Proxy, Proxy]) -> list[BoundSymbol]:
