@@ -278,6 +278,7 @@ class Calls:
 
     def _drawn(self, value: Any) -> Any:
         """Return an argument that C code iterates: where its class does that in Python, the items come from here."""
+        self.check_advanced(value)
         python = any([self.method(value, name) is not None for name in ("__iter__", "__next__", "__getitem__")])
         return self.spread(value) if python else value
 
@@ -368,7 +369,9 @@ def _iterates(function: Any) -> bool:
     """Return whether a function in C, or a class of itertools, iterates its arguments, rather than storing them."""
     if isinstance(function, type):
         return function.__module__ == "itertools"
-    named = isinstance(function, BuiltinFunctionType) and (function.__module__ == "itertools" or function.__name__ in ("join", "from_iterable"))
+    named = isinstance(function, BuiltinFunctionType) and (
+        function.__module__ == "itertools" or function.__name__ in ("join", "from_iterable", "fromkeys")
+    )
     return named or (isinstance(function, BuiltinFunctionType) and function in _ITERATING)
 
 
@@ -391,7 +394,13 @@ _GUARDED = frozenset({FunctionType, *BY_TYPE})  # callables that are guarded by 
 _ITERATED = (list, tuple, set, frozenset, deque)
 _ITERATING = frozenset({reduce, math.prod, math.fsum})
 _ITERABLES = frozenset({"iterable", "data", "selectors"})  # keywords of what they iterate
-_STORED = {reduce: (0, 2), count: (0, 1, "start", "step"), zip_longest: ("fillvalue",), math.prod: ("start",)}  # arguments that are not iterated
+_STORED = {
+    reduce: (0, 2),
+    count: (0, 1, "start", "step"),
+    zip_longest: ("fillvalue",),
+    math.prod: ("start",),
+    OrderedDict.fromkeys: (1, "value"),
+}  # arguments that are not iterated
 
 
 class Reached:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from types import MappingProxyType, MethodType
+from types import CoroutineType, MappingProxyType, MethodType
 from typing import Any
 
 from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, MAPPINGS, base_of, keys_of, reads_in_python
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.interpreter.tracking.hashes import changed_hash
@@ -220,6 +221,7 @@ class Containers:
         container = self.effects.shadow(container)
         if self.method(container, "__contains__") is not None or not isinstance(container, (*BASES, MappingProxyType)):
             self.check_settled(container, "__contains__")
+            self.check_advanced(container)
             return super().contains(container, item)
         if isinstance(container, (*MAPPINGS, set, frozenset)):
             item = self.hashable(item)
@@ -365,13 +367,21 @@ class Containers:
         return self.effects.items_of(mapping, lambda: self.copied(mapping)) if isinstance(mapping, dict) else dict(self.raw_pairs(mapping))
 
     def next(self, iterator: Iterator[Any]) -> Any:
-        outside = self.source(iterator) is not None and not self.recorder.only_numbers(iterator)
-        if outside and self.method(iterator, "__next__") is None:
+        self.check_advanced(iterator)
+        return super().next(iterator)
+
+    def send(self, iterator: Any, value: Any, frame: Frame) -> Any:
+        self.check_advanced(iterator)
+        return super().send(iterator, value, frame)
+
+    def check_advanced(self, value: Any) -> None:
+        """Refuse an iterator in C from outside, or a generator or coroutine, that C code would advance: no guard sees its place."""
+        advances = type(value) is CoroutineType or (lookup(type(value), "__next__") is not NULL and self.method(value, "__next__") is None)
+        if advances and self.source(value) is not None and not self.recorder.only_numbers(value):
             raise Unsupported(
-                f"the program advances a {type(iterator).__name__} that was created outside of it, which no later call could repeat; make the "
+                f"the program advances a {type(value).__name__} that was created outside of it, which no later call could repeat; make the "
                 "iterator inside, or pass its items as an argument"
             )
-        return super().next(iterator)
 
     def pairs(self, mapping: Any) -> Iterable[tuple[Any, Any]]:
         mapping = self.effects.shadow(mapping)
