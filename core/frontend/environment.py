@@ -96,9 +96,9 @@ class TorchEnvironment(Environment):
             )
 
     def check_parted(self, value: Any) -> None:
-        """Refuse a program that uses memory under another name after `p.data = value`."""
+        """Let a call run in eager mode whose program uses memory under another name after `p.data = value`."""
         if self.parted and is_proxy(value) and value in self.parted:
-            raise Unsupported(
+            raise EagerCall(
                 f'{value.name}: "{value.spec}" shared memory with a tensor whose .data the program has set since, and is used again; use it, '
                 f"or a clone made before\n  called at {user_line()}"
             )

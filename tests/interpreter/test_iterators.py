@@ -122,7 +122,7 @@ IN_C = {
     "map": lambda items: map(float, items),
 }
 ADVANCING = {
-    **{"for": lambda items: [item for item in items], "next": next, "in": lambda items: 2 in items, "star": lambda items: [*items]},
+    **{"for": lambda items: [item * 2 for item in items], "next": next, "in": lambda items: 2 in items, "star": lambda items: [*items]},
     **{
         "yield from": lambda items: list(passed_on(items)),
         "iter": lambda items: next(iter(items)),

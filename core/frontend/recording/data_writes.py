@@ -1,6 +1,7 @@
 """Writes to `.data`: `p.data = value` gives the tensor p other memory, with other values.
 
-The program writes the values into the memory that p has.  That is the same as long as nothing else uses this memory or that of `value`:
+The program writes the values into the memory that p has.  That is the same as long as nothing else uses this memory or that of `value`; other
+calls run in eager mode:
 
 - `value` has the shape, dtype, device and strides of p, and is a result of the program with memory of its own;
 - p is all of a tensor that the program created, or a guard checks at every call that no other tensor shares its memory;
@@ -13,14 +14,14 @@ from typing import Any
 
 import torch
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall
 from dovetail.frontend.guards.overlap import owns_memory
 from dovetail.trace import TensorProxy, user_line
 from dovetail.trace.aliases import storage_roots, tracked_views, view_bases
 
 
 def set_data(recorder: Any, tracker: Any, p: TensorProxy, value: TensorProxy) -> None:
-    """Trace `p.data = value` of the TorchRecorder `recorder`; refuse it where a copy of the values would not do the same."""
+    """Trace `p.data = value` of the TorchRecorder `recorder`; let the call run in eager mode where a copy of the values would do something else."""
     trace, call = recorder.trace, recorder.environment.call
     (p, value), _ = recorder.environment.lift(((p, value), {}), trace)
     lines = trace.lines
@@ -42,7 +43,7 @@ def set_data(recorder: Any, tracker: Any, p: TensorProxy, value: TensorProxy) ->
     elif real is not None and not owns_memory(real):
         problem = "of a tensor whose memory other tensors use"
     if problem is not None:
-        raise Unsupported(f"the program sets .data {problem}; write the values with p.data.copy_(value), or do it outside\n  called at {user_line()}")
+        raise EagerCall(f"the program sets .data {problem}; write the values with p.data.copy_(value), or do it outside\n  called at {user_line()}")
     if real is not None:
         tracker.guard("alone", tracker.source(p), owns_memory)
     call(torch.Tensor.copy_, (call(torch.Tensor.detach, (p,), {}), value), {})
