@@ -73,6 +73,18 @@ def test_8_gradients_through_sizes_that_differ():
     assert misses[-1] == misses[2] and graph_of(fn).eager_calls == 0
 
 
+def test_results_of_one_line_may_have_other_dimensions():
+    def fn(x, v, w):
+        m = x > 0
+        a, b, c = x[m], v[m], w[m]
+        return a * b.sum(-1), c.T
+
+    jitted = compiled(fn)
+    for seed in range(8):
+        x = torch.randn(3, generator=torch.Generator().manual_seed(seed))  # also none or one is left
+        agrees(jitted, fn, x, x[:, None] + torch.arange(3), x[:, None] * torch.arange(2 + seed % 3))
+
+
 def test_what_a_program_assumes_of_a_size_is_checked_where_it_is_known():
     def judged(x):
         y = x[x > 0]

@@ -104,7 +104,7 @@ def layout(shape: Sequence[int], strides: Sequence[int], dims: Collection[int], 
         return (symbols.setdefault(shape[0], f"n{len(symbols)}"),), (0,)
     order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
     dense = strides_in_order(tuple(shape), order)
-    large = [d for d in dims if shape[d] >= SMALLEST]
+    large = [d for d in dims if d < len(shape) and shape[d] >= SMALLEST]  # another call of the same line may have more
     if not large or any([n > 1 and a != b for n, a, b in zip(shape, strides, dense, strict=True)]):
         return tuple(shape), tuple(strides)
     return tuple([symbols.setdefault(n, f"n{len(symbols)}") if d in large else n for d, n in enumerate(shape)]), order
