@@ -11,7 +11,7 @@ import torch
 
 import dovetail
 
-OWN, ARRAYS = random.Random(), np.random.default_rng()
+OWN, ARRAYS, TENSORS = random.Random(), np.random.default_rng(), torch.Generator()
 
 
 def flipped_sample(x):
@@ -58,6 +58,18 @@ def generators_of_the_program(x):
     return x + ARRAYS.integers(10)
 
 
+def generator_of_tensors(x):
+    if torch.rand(1, generator=TENSORS).item() < 0.5:
+        x = x.flip(0)
+    start = int(torch.randint(0, len(x), (1,), generator=TENSORS))
+    y = x[start:] + torch.normal(0.0, 1.0, (1,), generator=TENSORS)
+    if y.sum() > 0:
+        drawn = torch.rand(1, generator=TENSORS)
+        open("/dev/null").close()
+        return y * drawn
+    return y * torch.rand(1, generator=TENSORS) + torch.rand(1)
+
+
 def as_many_choices(x):
     count = random.randint(1, 3)
     return x[random.choices(range(len(x)), k=count)] + len(random.randbytes(count))
@@ -68,10 +80,12 @@ def outcomes(jit, program):
     random.seed(0)
     np.random.seed(0)
     OWN.seed(3)
+    TENSORS.manual_seed(2)
     ARRAYS.bit_generator.state = np.random.default_rng(1).bit_generator.state
     compiled, results = jit(program), []
     for size, value in ((3, -1.0), (3, 1.0), (4, 1.0), (5, -1.0), (6, -1.0), (3, 1.0), (4, -2.0), (3, 1.0), (2, -1.0), (2, 1.0), (2, 1.0)):
         results.append(compiled(torch.full((size,), value)).tolist())
+        results.append(TENSORS.get_state().tolist())
         results.append(
             (random.getstate(), np.random.get_state()[1].tolist(), OWN.getstate(), ARRAYS.bit_generator.state, torch.get_rng_state().tolist())
         )
@@ -86,6 +100,7 @@ def outcomes(jit, program):
         file_in_one_branch,
         each_branch_with_a_generator_of_its_own,
         generators_of_the_program,
+        generator_of_tensors,
         as_many_choices,
     ],
 )

@@ -14,7 +14,7 @@ from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, TensorProxy, leaves
 
 _SEEDS = ("torch.manual_seed", "torch.get_rng_state", "torch.set_rng_state")
-States = dict[Any, Any]  # a device, or a generator of Python's or NumPy's -> its state
+States = dict[Any, Any]  # a device, or a generator -> its state
 
 
 class Generators:
@@ -22,11 +22,11 @@ class Generators:
 
     def __init__(self) -> None:
         self.devices: frozenset[Any] = frozenset()
-        self.hosts: dict[int, Any] = {}  # id -> a generator of Python's or NumPy's
+        self.hosts: dict[int, Any] = {}  # id -> a generator of Python's or NumPy's, or one of torch's that the program passes to operations
         self.first: States = {}  # their states before the first draw, of those that were seen since this was emptied
 
     def note_host(self, generator: Any) -> None:
-        """Remember a generator of Python's or NumPy's that the function draws from next."""
+        """Remember a generator that the function draws from next."""
         if id(generator) not in self.hosts and (state := host_state(generator)) is not None:
             self.hosts[id(generator)] = generator
             self.first[generator] = state
@@ -41,8 +41,11 @@ class Generators:
                 continue
             if Tag.RANDOM not in line.symbol.tags:
                 return f"{line.symbol} has an effect of its own"
-            if any([isinstance(x, torch.Generator) for x in leaves((line.args, line.kwargs))]):
-                return "it draws from a generator of its own"
+            own = [x for x in leaves((line.args, line.kwargs)) if isinstance(x, torch.Generator)]
+            for generator in own:
+                self.note_host(generator)
+            if own:
+                continue
             if (why := self.note_devices({p.spec.device for p in line.writes if isinstance(p, TensorProxy)})) is not None:
                 return why
         return None
@@ -92,7 +95,7 @@ def seeds(line: BoundSymbol) -> bool:
 
 
 def host_state(generator: Any) -> Any:
-    """Return the state of a generator of Python's or NumPy's; None where it has none, as one of the system."""
+    """Return the state of a generator; None where it has none, as one of the system."""
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
     read = getattr(generator, "get_state", None) or getattr(generator, "getstate", None)
@@ -103,7 +106,7 @@ def host_state(generator: Any) -> Any:
 
 
 def set_host_state(generator: Any, state: Any) -> None:
-    """Set a generator of Python's or NumPy's to a state that it had."""
+    """Set a generator to a state that it had."""
     if hasattr(generator, "bit_generator"):
         generator.bit_generator.state = state
     else:
