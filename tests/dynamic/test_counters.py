@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import enum
+import operator
 import warnings
 
+import pytest
 import torch
 from torch import nn
 
@@ -58,6 +60,42 @@ def test_28_counters_in_globals_and_closures_are_symbols():
         torch.testing.assert_close(compiled(x), x[:i] * (2 * i - 1))
         assert (COUNT, n) == (i, 2 * i - 1)
     assert compiled.cache_info().programs <= 3
+
+
+AVERAGES = {
+    "/": lambda total, n: total / n,
+    "float": lambda total, n: total / float(n),
+    "//": lambda total, n: total // n,
+    "%": lambda total, n: total % n,
+    "/=": lambda total, n: operator.itruediv(total, n),
+    "text": lambda total, n: f"{total / n:.3f}",
+}
+
+
+@pytest.mark.parametrize("start", [0, -6], ids=["above zero", "through zero"])
+@pytest.mark.parametrize("average", AVERAGES.values(), ids=AVERAGES)
+def test_28_a_number_of_tensors_is_divided_by_a_counter(average, start):
+    state = {"n": start, "total": 0.0}
+
+    def step(x):
+        state["n"] += 1
+        state["total"] += x.sum().item()
+        return average(state["total"], state["n"]), average(x.max().item(), state["n"] * len(x))
+
+    def outcomes(fn):
+        state.update(n=start, total=0.0)
+        torch.manual_seed(0)
+        results = []
+        for _ in range(12):
+            try:
+                results.append(fn(torch.randint(9, (4,)).float()))  # the sums are exact
+            except ZeroDivisionError as error:
+                results.append(str(error))
+        return results, dict(state)
+
+    compiled = dovetail.jit(step)
+    assert outcomes(compiled) == outcomes(step)
+    assert compiled.cache_info().programs <= (3 if start == 0 else 6)
 
 
 class Bits(enum.Flag):

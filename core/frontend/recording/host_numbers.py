@@ -15,7 +15,7 @@ from dovetail.trace import NumberProxy
 _REAL = frozenset({"bool", "int", "float"})
 _TYPES = {"bool": bool, "int": int, "float": float}
 _BINARY = frozenset({"add", "sub", "mul", "truediv", "floordiv", "mod"})
-_DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
+DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
 _UNARY = frozenset({"neg", "pos", "abs"})
 _ROUNDINGS = frozenset({"round", "trunc", "floor", "ceil"})  # of floats they raise for NaN and infinities
 FUNCTIONS = {getattr(math, op.removeprefix("math.")): op for op in ARITHMETIC if op.startswith("math.")}  # of Python's module -> operation
@@ -103,7 +103,7 @@ def _recording(op: str, operands: Sequence[Any], raising: Raising) -> Raising:
     last = operands[-1]
     if len(operands) == 1 and op not in _UNARY:
         return raising
-    if op in _DIVISIONS:
+    if op in DIVISIONS:
         return raising if is_number(last) else prims.arithmetic if last != 0 else None
     if op == "pow":
         return raising if len(operands) == 2 and type(last) is int and 0 <= last <= _LARGEST else None

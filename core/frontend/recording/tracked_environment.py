@@ -131,7 +131,9 @@ class TrackedEnvironment(TorchEnvironment):
             of_sizes, others = self.session is None and proxy in self.reals, tuple(map(self.number_of, others))
             number = None
             if of_sizes or not recorder.get().depth:
-                number = host_numbers.computed(proxy, question, others, known=self.known_numbers, raising=self.raising((proxy, *others)))
+                divides = question.strip("_").removeprefix("i") in host_numbers.DIVISIONS
+                raising = self.raising((proxy, *others)) or (self.dividing(others[0]) if divides else None)
+                number = host_numbers.computed(proxy, question, others, known=self.known_numbers, raising=raising)
             if number is not None:
                 return self.noted(number)
             if of_sizes:
@@ -176,6 +178,11 @@ class TrackedEnvironment(TorchEnvironment):
         if not self.session.is_open:
             return None
         return prims.arithmetic if self.session.raises_late else self.session.arithmetic
+
+    def dividing(self, divisor: Any) -> Callable[..., NumberProxy] | None:
+        """Return what records a division by a number that is computed of sizes and, as a guard checks, not zero; None for other divisors."""
+        of_sizes = self.session is None and type(divisor) is NumberProxy and divisor in self.reals
+        return prims.arithmetic if of_sizes and bool(self.rounded(self._real("ne", (divisor, 0)))) else None
 
     @property
     def known_numbers(self) -> Mapping[Proxy, Any]:
