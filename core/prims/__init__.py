@@ -92,6 +92,7 @@ from dovetail.prims.guard import unpack_state as unpack_state
 from dovetail.prims.guard import unpack_static as unpack_static
 from dovetail.prims.host import arithmetic as arithmetic
 from dovetail.prims.host import delete as delete
+from dovetail.prims.host import evaluate as evaluate
 from dovetail.prims.host import format_number as format_number
 from dovetail.prims.host import format_tensor as format_tensor
 from dovetail.prims.host import integer as integer

@@ -101,6 +101,16 @@ def print_(x: TensorSpec, *, message: str) -> None:
 
 
 @prim(tags=HOST)
+def evaluate(x: Any) -> None:
+    """Have x computed although nothing reads it, since that may raise an error, printed as `t0`.  The pass `dce` writes these lines."""
+
+
+@evaluate.python
+def evaluate_python(target: str, x: str) -> str:
+    return x
+
+
+@prim(tags=HOST)
 def delete(*tensors: TensorSpec) -> None:
     """Release tensors after their last use, printed as `del t0, t1`.  Only the pass `release` writes these lines, as the last pass."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -72,3 +74,55 @@ def test_the_truth_of_several_elements_is_an_error_that_the_program_may_handle(t
     for values in ([1.0], [1.0, 2.0], [], [0.0], [3.0, 4.0, 5.0], [2.0]):
         x = torch.tensor(values)
         assert fn(x) == f(x)
+
+
+UNREAD = {  # a call that raises for some values, and its result is not read
+    "cholesky": lambda x: torch.linalg.cholesky(torch.diag(x)),
+    "inv": lambda x: torch.linalg.inv(torch.diag(x)),
+    "an item": lambda x: x[(x * 2).long()],
+    "embedding": lambda x: torch.nn.functional.embedding((x * 2).long(), torch.ones(4, 2)),
+    "gather": lambda x: torch.gather(x, 0, (x * 2).long()),
+    "an item of a copy": lambda x: x.clone().index_put_(((x * 2).long(),), x[:1]),
+    "cross_entropy": lambda x: torch.nn.functional.cross_entropy(x[None], (x[:1] * 2).long()),
+    "a division": lambda x: 1 / x[0].item(),
+    "a floor division": lambda x: 7 // int(x.sum()),
+    "a remainder": lambda x: 7 % int(x.sum()),
+    "a power": lambda x: x[0].item() ** -1,
+    "int": lambda x: int(1 / x[0]),
+    "round": lambda x: round(float(1 / x[0])),
+    "floor": lambda x: math.floor(1 / x[0]),
+    "log": lambda x: math.log(x[0].item()),
+    "exp": lambda x: math.exp(-1000 * x[0].item()),
+}
+
+
+@pytest.mark.parametrize("call", UNREAD)
+@pytest.mark.parametrize("handles", [False, True])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_call_whose_result_is_not_read_raises_as_in_eager_mode(call, handles, trained):
+    log = []
+
+    def plain(x):
+        log.append(1)
+        UNREAD[call](x)
+        return x * 2
+
+    def handling(x):
+        try:
+            UNREAD[call](x)
+        except (RuntimeError, IndexError, ArithmeticError, ValueError):
+            return x * 3
+        return x * 2
+
+    f = handling if handles else plain
+    fn = dovetail.jit(f)
+    for value in (1.0, 0.0, 1.0, -1.0, 0.0, 3.0):
+        results = []
+        for each in (f, fn):
+            x = torch.full((4,), value, requires_grad=trained)
+            try:
+                results.append(each(x).tolist())
+            except (RuntimeError, IndexError, ArithmeticError, ValueError) as error:
+                results.append(isinstance(error, (RuntimeError, IndexError)) or type(error))
+        assert results[0] == results[1]
+    assert len(log) == (0 if handles else 12)

@@ -18,7 +18,7 @@ from dovetail_torch_exec.prims import PRIMS
 
 ALL = [s for s in SYMBOLS.values() if s.is_prim and s.module == "prims" and Tag.GUARD not in s.tags]
 NEVER_RUN = {"get_grad", "put_grad"}  # the grad pass replaces them
-NOT_PUBLIC = {"size", "integer", "arithmetic", "format_number", "format_tensor", "join_text", "with_history"}  # lines that tracing adds
+NOT_PUBLIC = {"size", "integer", "arithmetic", "evaluate", "format_number", "format_tensor", "join_text", "with_history"}  # lines that tracing adds
 NOT_IN_FX = {*NEVER_RUN, *NOT_PUBLIC, "bernoulli", "uniform_philox", "normal_philox", "print_", "delete"}  # torch.fx graphs have no such calls
 FEW = (dtypes.float32, dtypes.bfloat16, dtypes.int64, dtypes.uint8, dtypes.bool_, dtypes.complex64, dtypes.float8_e5m2)
 TOLERANCE = {dtypes.bfloat16: 2e-2, dtypes.float16: 2e-3}

@@ -32,6 +32,21 @@ def test_scenario_17_an_unused_matmul_goes_and_equal_exps_are_computed_once():
     assert [p.name for p in executed.lines[-1].args] == [executed.lines[0].out.name]
 
 
+def test_an_unused_call_that_may_raise_stays_and_an_unused_gather_of_a_gradient_goes():
+    def fn(x, i):
+        x[i]
+        x[0]
+        return torch.exp(x)
+
+    compiled = dovetail.jit(fn, executors=["torch"])
+    compiled(torch.randn(3), torch.tensor([0]))
+    executed = dovetail.last_traces(compiled)[-1]
+    assert names(executed) == ["getitem", "evaluate", "delete", "exp"]
+    x = torch.randn(3, requires_grad=True)
+    compiled(x, torch.tensor([0])).sum().backward()
+    assert "evaluate" not in names(dovetail.last_backward_traces(compiled)[-1])
+
+
 def test_scenario_17_and_28_random_lines_survive_and_are_never_merged():
     def program(x):
         shape = {"shape": (2, 3), "low": 0.0, "high": 1.0, "dtype": dtypes.float32, "device": x.spec.device}

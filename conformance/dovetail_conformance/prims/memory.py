@@ -114,6 +114,7 @@ OPINFOS += [
     OpInfo(prims.device_put, device_put_samples, reference=lambda x, device: x.clone().to(str(device)), dtypes=STORED, grad=True),
     OpInfo(prims.item, item_samples, item_errors, lambda x: x.tolist() if x.ndim == 0 else x.flatten().tolist()[0], dtypes=ANY),
     OpInfo(prims.print_, print_samples),
+    OpInfo(prims.evaluate, format_tensor_samples, directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.size, size_samples, size_errors, lambda x, dim: x.shape[dim], directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.integer, integer_samples, reference=lambda value: value, directives=(Directive("skip", STATEMENT),)),
     OpInfo(prims.arithmetic, arithmetic_samples, arithmetic_errors, directives=(Directive("skip", STATEMENT),)),

@@ -34,7 +34,7 @@ class Generators:
     def note(self, lines: Iterable[BoundSymbol]) -> str | None:
         """Remember the devices that lines draw on; return why a call could not start again after they have run, None where it could."""
         for line in effects(lines):
-            if line.symbol is prims.item or line.symbol in CHECKS:
+            if line.symbol in (prims.item, prims.evaluate) or line.symbol in CHECKS:
                 continue
             if seeds(line):
                 self.devices |= {*self.everything()}

@@ -20,8 +20,8 @@ from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory
 from dovetail.frontend.interpreter.tracebacks import error_text
-from dovetail.frontend.recording.raising import ERRORS
 from dovetail.trace import Proxy, Trace
+from dovetail.trace.raising import ERRORS
 
 if TYPE_CHECKING:
     from dovetail.frontend.decisions.requests import Need

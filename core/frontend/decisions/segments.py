@@ -19,6 +19,7 @@ from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, requires_grad
 from dovetail.trace.ir import draws
+from dovetail.trace.raising import may_raise
 
 _FACTS = frozenset({torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format})
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
@@ -64,10 +65,11 @@ def foreign(known: Iterable[tuple[Source, Proxy]], mine: Iterable[tuple[Source, 
 
 
 def needed(lines: list[BoundSymbol], wanted: Iterable[Proxy]) -> list[BoundSymbol]:
-    """Return the lines that compute the wanted values, draw random numbers or seed, as the generator moves in eager mode, or check something."""
+    """Return the lines that compute the wanted values, draw random numbers or seed, as the generator moves in eager mode, or may raise an error."""
     kept, wanted = [], set(wanted)
     for line in reversed(lines):
-        if draws(line) or seeds(line) or is_check(line) or any([p in wanted for p in line.writes]):
+        raises = is_check(line) or may_raise(line.symbol, (line.args, line.kwargs))
+        if raises or draws(line) or seeds(line) or any([p in wanted for p in line.writes]):
             wanted.update(line.reads)
             kept.append(line)
     return kept[::-1]

@@ -24,7 +24,6 @@ from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.known_results import depends_on_values, known_result
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import resize_out
-from dovetail.frontend.recording.raising import ERRORS, may_raise
 from dovetail.frontend.subclasses import is_wrapper
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, size_of, symint, write_out
 from dovetail.prims import NumberSpec, Symbol, recorder
@@ -32,6 +31,7 @@ from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
 from dovetail.torch_internals import OpOverload, any_autocast
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, requires_grad, to_callable, tree_map, user_line
+from dovetail.trace.raising import ERRORS, may_raise
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker

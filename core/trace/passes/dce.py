@@ -11,7 +11,8 @@ becomes
 ...     t2 = prims.cos(t0)
 ...     return t2
 
-A line that writes memory, draws a random number or talks to the host stays.
+A line that writes memory, draws a random number or talks to the host stays.  So does one that raises an error for some values, as the
+factorization that tells whether a matrix is positive definite: `prims.evaluate` reads its result.
 """
 
 from __future__ import annotations
@@ -19,17 +20,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from dovetail import prims
 from dovetail.trace.ir import BoundSymbol, Trace
+from dovetail.trace.passes.grad import JointTrace
 from dovetail.trace.proxies import Proxy, proxies
+from dovetail.trace.raising import may_raise
 
 
-def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = ()) -> list[BoundSymbol]:
-    """Return the lines that compute `outputs` or have effects, where the values in `known` need no computing."""
+def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = (), *, errors: bool = False) -> list[BoundSymbol]:
+    """Return the lines that compute `outputs` or have effects, where the values in `known` need no computing.
+
+    `errors`: lines that may raise an error have that effect, too.
+    """
     known = set(known)
     live = set(proxies(outputs)) - known
     kept = []
     for line in reversed(lines):
-        if line.effects or not live.isdisjoint(line.writes):
+        raises = errors and line.writes and live.isdisjoint(line.writes) and not line.effects and may_raise(line.symbol, (line.args, line.kwargs))
+        if raises:
+            kept.append(BoundSymbol(prims.evaluate, (line.writes[0],), {}, None, [line.writes[0]]))
+        if raises or line.effects or not live.isdisjoint(line.writes):
             kept.append(line)
             live.update([p for p in line.reads if p not in known] if known else line.reads)
     return kept[::-1]
@@ -38,5 +48,5 @@ def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = ()) 
 def dce(trace: Trace) -> Trace:
     """Return the trace without the lines that nothing needs."""
     new = trace.derive("dce")
-    new.lines = needed(trace.lines, trace.outputs)
+    new.lines = needed(trace.lines, trace.outputs, errors=not isinstance(trace, JointTrace))  # what gradients add raises nothing of its own
     return new

@@ -359,6 +359,10 @@ def print_(x: Tensor, *, message: str) -> None:
     print(message, x)
 
 
+def evaluate(x: Any) -> None:
+    """Do nothing: the value has been computed."""
+
+
 def size(x: Tensor, *, dim: int) -> int:
     return x.shape[dim]
 
@@ -546,6 +550,7 @@ PRIMS: dict[Symbol, Callable] = {
     prims.device_put: device_put,
     prims.item: Tensor.item,
     prims.print_: print_,
+    prims.evaluate: evaluate,
     prims.delete: delete,
     prims.size: size,
     prims.integer: integer,

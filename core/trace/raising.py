@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from dovetail import prims
 from dovetail.prims import Symbol
-from dovetail.trace import TensorProxy, leaves
+from dovetail.trace.proxies import NumberProxy, TensorProxy, leaves
 
 ERRORS = (RuntimeError, IndexError)  # which they raise
 _FACTORED = (
@@ -19,6 +20,7 @@ _INDEXED = (
     "take_along_dim put embedding embedding_bag one_hot nll_loss nll_loss2d cross_entropy multi_margin_loss multilabel_margin_loss ctc_loss bincount"
 )
 _DIVIDED = "floor_divide remainder fmod div true_divide divide floordiv mod pow"
+_OF_FLOATS = frozenset(["int", "trunc", "floor", "ceil", "round", "rounded"])  # of Python's arithmetic: these raise where a float is not finite
 _ALWAYS = frozenset(f"{_FACTORED} {_DRAWN}".split())
 _WITH_INTEGERS = frozenset(f"{_INDEXED} {_DIVIDED}".split())
 
@@ -32,7 +34,17 @@ def _kind(symbol: Symbol) -> bool | None:
 
 def may_raise(symbol: Symbol, arguments: Any) -> bool:
     """Return whether a call of an operation raises an error for some values of the tensors in its arguments."""
+    if symbol is prims.arithmetic:
+        return _arithmetic_raises(*arguments)
     kind = _kind(symbol)
     if kind is not None:
         return kind
     return any([isinstance(x, TensorProxy) and x.spec.dtype.kind == "int" for x in leaves(arguments)])
+
+
+def _arithmetic_raises(numbers: tuple, kwargs: dict) -> bool:
+    """Return whether arithmetic of Python raises an error for some numbers."""
+    op, last = kwargs["op"], numbers[-1]
+    if op in ("truediv", "floordiv", "mod"):
+        return isinstance(last, NumberProxy) or not last
+    return op.startswith(("math.", "pow")) or (op in _OF_FLOATS and isinstance(numbers[0], NumberProxy) and numbers[0].spec.kind == "float")
