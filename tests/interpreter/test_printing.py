@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import sys
+import traceback
 import warnings
 
 import pytest
@@ -260,3 +261,51 @@ def test_what_is_logged_is_as_it_was():
             assert texts[1] == texts[0]
     finally:
         logger.removeHandler(handler)
+
+
+class Told(Exception):
+    def __str__(self):
+        return f"told {self.args[0]}"
+
+
+class Kept(Exception):
+    def __init__(self, number):
+        super().__init__(number)
+        self.number = number
+
+
+TEXTS = {
+    "str": lambda x, n: str(ValueError(n)),
+    "repr": lambda x, n: repr(ValueError("loss", n)),
+    "an f-string": lambda x, n: f"{ValueError(n)} {ValueError(n)!r} {Kept(n)}",
+    "a percent sign": lambda x, n: "%s %r" % (ValueError(n), ValueError(n)),  # noqa: UP031
+    "format": lambda x, n: "{} {}".format(ValueError(n), KeyError(n)),  # noqa: UP032
+    "several": lambda x, n: str(ValueError("a", n, x)),
+    "a key": lambda x, n: str(KeyError(n)) + str(KeyError(n, 1)) + str(KeyError(f"k{n}")),
+    "a tensor": lambda x, n: str(ValueError(x)) + repr(Kept(x)),
+    "text": lambda x, n: str(ValueError(f"loss {n:.2f}")),
+    "a method": lambda x, n: f"{Told(n)}" + str(Told(n)),
+    "inside": lambda x, n: str([ValueError(n), {"e": Kept(n)}]),
+    "another": lambda x, n: str(ValueError(KeyError(n))),
+    "joined": lambda x, n: ", ".join(map(str, [ValueError(n), n])),
+    "a traceback": lambda x, n: "".join(traceback.format_exception_only(Kept(n))),
+    "logged": lambda x, n: logging.Formatter().format(logging.LogRecord("a", 1, "b", 1, "%s", (ValueError(n),), None)),
+}
+
+
+def caught(x, n):
+    try:
+        raise ValueError("bad", n)
+    except ValueError as error:
+        return str(error), error.args, f"{error}"
+
+
+@pytest.mark.parametrize("program", [*TEXTS.values(), caught], ids=[*TEXTS, "caught"])
+@pytest.mark.parametrize("read", [lambda x: x.sum().item(), lambda x: int(x.sum()), lambda x: x.shape[0]], ids=["item", "int", "size"])
+def test_exceptions_are_written_out_with_their_values(program, read):
+    def f(x):
+        return program(x, read(x))
+
+    fn = dovetail.jit(f)
+    for x in (torch.ones(2), torch.ones(3), torch.full((4,), 2.5)):
+        assert fn(x) == f(x)

@@ -36,6 +36,14 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     **{kind: kind.__iter__ for kind in (list, tuple, set, frozenset, deque)},
 }
 _KINDS = tuple(_PARTS)
+HOLDERS = (
+    partial,
+    slice,
+    SimpleNamespace,
+    BaseException,
+    MappingProxyType,
+    *VIEWS,
+)  # those that are no containers, and are written out with their parts
 
 
 def check_held(value: Any, methods: Collection[str]) -> None:

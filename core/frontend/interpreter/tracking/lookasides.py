@@ -302,7 +302,7 @@ def _conversion(kind: type, *names: str) -> Callable:
             only = tracker.recorder.formatted(only) if tracker.recorder.is_symbolic(only) else only
             if tracker.recorder.is_number(only) and (text := tracker.recorder.text(only, "")) is not NULL:
                 return text
-            if only is not NULL and (text := tracker.repr(only)) is not NULL:
+            if only is not NULL and (text := (tracker.str if builtin is str else tracker.repr)(only)) is not NULL:
                 return text
             args = [tracker.spelled(args[0]), *args[1:]] if args else args
             tracker.words(args)
@@ -326,7 +326,7 @@ def _format(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any],
     if not args or len(args) > 2 or kwargs:
         return tracker.call_native(builtin, args, kwargs, frame)
     in_python = tracker.first_method(args[0], ("__format__", "__str__", "__repr__")) is not None
-    if in_python or tracker.recorder.is_tensor(args[0]) or tracker.repr(args[0]) is not NULL:
+    if in_python or tracker.recorder.is_tensor(args[0]) or tracker.str(args[0]) is not NULL:
         return tracker.format(args[0], 0, args[1] if len(args) > 1 else "")
     return tracker.call_native(builtin, args, kwargs, frame)
 

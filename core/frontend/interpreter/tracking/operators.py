@@ -15,14 +15,14 @@ from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.interpreter.protocols import dunder
 from dovetail.frontend.interpreter.tracking.constructing import check_created
 from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS
-from dovetail.frontend.interpreter.tracking.holders import check_held
+from dovetail.frontend.interpreter.tracking.holders import HOLDERS, check_held, parts_of
 from dovetail.frontend.interpreter.tracking.membership import has_flag
 from dovetail.frontend.interpreter.tracking.mirrors import ARRAYS, ORDER, MappingMirror, is_sequence, original
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 _LOOK_THROUGH = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.mod)  # compare or print all that is inside
 
-_REPR = 2  # of the conversions in an f-string
+_STR, _REPR = 1, 2  # of the conversions in an f-string
 _BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 _PLACE = re.compile(  # a conversion, or a percent sign
     r"%(?:%|(?:\((?P<name>[^()]*)\))?(?P<flags>[-+ 0]*)(?P<width>\d*)(?P<digits>\.\d+)?(?P<kind>[srdiufFeEgG]))"
@@ -230,6 +230,8 @@ class Operators:
                 self.words(arguments_of(value), above)
             elif self.recorder.is_buffer(value):
                 self.recorder.printed(self)
+            elif isinstance(value, HOLDERS) and id(value) not in above and self.first_method(value, ("__str__", "__repr__")) is None:
+                self.words(parts_of(value), (*above, id(value)))
 
     def spelled(self, value: Any) -> Any:
         """Return a value that is about to be written out: of numbers of the program in it what they are, where that can be known."""
@@ -299,17 +301,30 @@ class Operators:
             return ""
         return None if match["kind"] not in "sr" or match["flags"] or match["width"] or match["digits"] else ""
 
+    def str(self, value: Any) -> Any:
+        """Return str(value) of what `repr` takes, as text of the program; NULL for others."""
+        if not isinstance(value, BaseException):
+            return self.repr(value)
+        method, args = lookup(type(value), "__str__"), value.args
+        if method not in (BaseException.__str__, KeyError.__str__) or not any([self._has_numbers(part, ()) for part in args]):
+            return NULL
+        if len(args) > 1:
+            return self.repr(args)
+        return self.format(args[0], _STR if method is BaseException.__str__ else _REPR, None)
+
     def repr(self, value: Any) -> Any:
-        """Return repr(value) of a tensor, or of a container with tensors or numbers of the program in it, as text of the program; NULL for others."""
+        """Return repr(value) of a tensor, or of what holds tensors or numbers of the program, as text of the program; NULL for others."""
         if self.recorder.has_text(value):
             return self.recorder.text_of(value)
-        container = self.plain(value) if type(value) in _BRACKETS else None
+        container = self.plain(value) if type(value) in _BRACKETS else value if isinstance(value, BaseException) else None
         return self.join_text(self._pieces(container)) if self._has_numbers(container, ()) else NULL
 
     def _has_numbers(self, value: Any, above: tuple[int, ...]) -> bool:
-        """Return whether a container has tensors or numbers of the program in it, and not itself."""
+        """Return whether a container or an exception has tensors or numbers of the program in it, and not itself."""
         if self.recorder.is_number(value) or self.recorder.has_text(value):
             return True
+        if isinstance(value, BaseException):
+            value = value.args if lookup(type(value), "__repr__") is BaseException.__repr__ else ()
         if type(value) not in _BRACKETS or id(value) in above:
             return False
         return any([self._has_numbers(part, (*above, id(value))) for part in (value.values() if type(value) is dict else value)])
@@ -323,6 +338,9 @@ class Operators:
             return [repr(self.spelled(value)) if text is NULL else text]
         if self.recorder.has_text(value):
             return [self.recorder.text_of(value)]
+        if isinstance(value, BaseException):
+            arguments = self._pieces(value.args)
+            return [type(value).__name__, *arguments[:-2], *arguments[-1:]]
         opening, closing = _BRACKETS[type(value)]
         parts = [[f"{key!r}: ", *self._pieces(part)] for key, part in value.items()] if type(value) is dict else map(self._pieces, value)
         items = [piece for pieces in parts for piece in (", ", *pieces)][1:]
@@ -335,7 +353,7 @@ class Operators:
             return value
         if self.recorder.is_number(value) and not (conversion and spec) and (text := self.recorder.text(value, spec or "")) is not NULL:
             return text
-        if (conversion or not spec) and conversion <= _REPR and (text := self.repr(value)) is not NULL:
+        if (conversion or not spec) and conversion <= _REPR and (text := (self.repr if conversion == _REPR else self.str)(value)) is not NULL:
             if not spec:
                 return text
             value, conversion = text, 0
