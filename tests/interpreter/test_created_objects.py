@@ -201,3 +201,36 @@ def test_a_generator_that_the_program_creates_with_a_seed_draws_the_same_at_ever
 def test_a_generator_that_the_program_creates_without_a_seed_is_refused():
     with pytest.raises(NotImplementedError, match="draws from a generator that the compiled function creates"):
         dovetail.jit(lambda x: x * random.Random().random())(torch.ones(2))
+
+
+def holder_of_an_attribute(x, k):
+    class Holder:
+        at, t = k, x * k
+
+    return Holder
+
+
+def holder_of_a_closure(x, k):
+    class Holder:
+        def t(self):
+            return x * k
+
+        at = property(lambda self: k)
+
+    return Holder()
+
+
+def holder_of_a_default(x, k):
+    return [type("Holder", (), {"t": lambda self, t=x * k: t, "at": k})()]
+
+
+@pytest.mark.parametrize("program", [holder_of_an_attribute, holder_of_a_closure, holder_of_a_default], ids=lambda program: program.__name__)
+def test_a_class_that_leaves_holds_the_values_of_its_call(program):
+    fn, kinds = dovetail.jit(program), set()
+    for k in (2, 7, 7, 9):
+        held = fn(torch.ones(2), k)
+        held = held[0] if type(held) is list else held
+        assert held.at == k
+        assert (held.t if isinstance(held, type) else held.t()).tolist() == [k, k]
+        kinds.add(held if isinstance(held, type) else type(held))
+    assert len(kinds) == 4

@@ -14,7 +14,7 @@ from functools import partial
 from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import plain_kind
@@ -105,6 +105,9 @@ class Templates:
     def _maker(self, value: Any) -> tuple[Template, Callable | None] | None:
         """Return how to create the empty object and how to fill it; None for what all calls can share."""
         kind = type(value)
+        created = value if isinstance(value, type) else kind
+        if self.tracker.is_fresh(created):
+            raise EagerCall(f"the class {created.__qualname__} or an instance of it leaves the program, and every call creates another class")
         if kind in (tuple, frozenset):
             parts = [self.of(item) for item in value]
             return lambda values: kind(part(values) for part in parts), None
