@@ -614,4 +614,23 @@ def f(x):
     g=globals(); k=g.keys(); c=len(k); g["z"+str(c)]=3
     return x, len(k)-c, "z"+str(c) in k, g["z"+str(c)]
 def seen(): return n
+== deleting what only the class has
+class A:
+    k=1
+    def m(s): return 1
+class B(A): pass
+o=B(); o.v=1; seen_errors=[]
+import types
+mod=types.ModuleType("mod")
+def tried(fn):
+    try: fn(); return "no error"
+    except AttributeError as e: return str(e)
+def f(x):
+    r=[tried(lambda: delattr(o,"m")), tried(lambda: delattr(o,"k")), tried(lambda: delattr(B,"m")), tried(lambda: delattr(mod,"q"))]
+    o.m=3; mod.q=1
+    r+=[tried(lambda: delattr(o,"m")), tried(lambda: delattr(o,"m")), tried(lambda: delattr(mod,"q")), tried(lambda: delattr(mod,"q"))]
+    try: del o.k
+    except AttributeError as e: r.append(e.name)
+    return x*o.m(), r
+def seen(): return vars(o), B.m is A.m, hasattr(mod,"q")
 """

@@ -376,12 +376,27 @@ class Attributes:
             if not self.recorder.store_attr(self, owner, name, DELETED):
                 self.effects.set(owner, name, DELETED)
         elif isinstance(owner, ModuleType):
+            self._check_owned(owner, name, self.from_namespace(vars(owner), name) is not NULL)
             self.effects.set(vars(owner), name, DELETED, "item")
+        elif isinstance(owner, type) and self.is_outside(owner):
+            now = self.effects.now(owner, name)
+            self._guard_own(owner, name)
+            self._check_owned(owner, name, name in vars(owner) if now is NULL else now is not DELETED)
+            self.effects.set(owner, name, DELETED)
         elif self.is_outside(owner) and not isinstance(lookup(type(owner), name), property):
-            self.load_attr(owner, name)
+            if is_data(lookup(type(owner), name)):
+                self.load_attr(owner, name)
+            else:
+                self._check_owned(owner, name, self.from_instance(owner, name) is not NULL)
             self.effects.set(owner, name, DELETED)
         else:
             super().delete_native(owner, name)
+
+    def _check_owned(self, owner: Any, name: str, owned: bool) -> None:
+        """Raise AttributeError where an object itself has nothing to delete under a name."""
+        if not owned:
+            kind = f"type object {owner.__name__!r}" if isinstance(owner, type) else f"{type(owner).__name__!r} object"
+            raise AttributeError(f"{kind} has no attribute {name!r}")
 
     def is_outside(self, value: Any) -> bool:
         """Return whether writing to `value` has to wait."""
