@@ -169,6 +169,8 @@ class _Decided:
             self.traces.clear()
             self.gradients.clear()
             if (why := self.graph.begin(self.args, self.kwargs)) is not None:
+                if why.raised is not None:
+                    raise why.raised from None
                 raise DovetailError(f"verify cannot follow this call: {why}")
             try:
                 root = self.graph.root

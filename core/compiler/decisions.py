@@ -30,6 +30,7 @@ from dovetail.frontend.decisions.requests import Need, NeedsDecisions, Probe
 from dovetail.frontend.decisions.segments import Segment
 from dovetail.frontend.decisions.session import explore
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
+from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.prims.sizes import Facts
 from dovetail.torch_internals import any_autocast
 from dovetail.trace import Proxy, Trace, requires_grad
@@ -149,7 +150,7 @@ def compile_graph(
     The rest follows when calls get there; where compiling `goes_on`, it begins with the call at hand.  `need` is the first value where that is known.
     `sizes` says which sizes of arguments are symbols, and remembers those of this call.
 
-    Raises TracedValueError where it cannot be cut there.
+    Raises TracedValueError where it cannot be cut there, and PendingWrites where the function raises an error of its own before that.
     """
     if need is None and (has_transforms(passes) or has_arrays(fn, args, kwargs)):  # what functions of arrays do is known to `acquire` alone
         need = needed_value(fn, args, kwargs, executors)
@@ -161,6 +162,10 @@ def compile_graph(
     graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore, on_pin)
     graph.arguments = sizes.history, sizes.dynamic, sizes.plain
     why = graph.begin(args, kwargs, goes_on=goes_on)
+    if why is not None and why.raised is not None:
+        raise PendingWrites from why.raised
+    if why is not None and not why.lasting:
+        raise EagerCall(str(why))
     need = need or graph.need or needed_value(fn, args, kwargs, executors)
     if need is None:
         graph.forget_begun()

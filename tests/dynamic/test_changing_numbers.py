@@ -299,3 +299,45 @@ def test_globals_closures_and_objects_change_freely():
         parts = {"a": [0.25 * i]}
         torch.testing.assert_close(compiled(torch.ones(2), parts), fn(torch.ones(2), parts))
     assert compiled.cache_info().programs <= 2
+
+
+TAKING = (  # an int that changes: whether the call raises does not depend on whether the int is a symbol
+    *(
+        "x.clone().__setitem__(0, k)",
+        "x.clone().__setitem__(slice(0, k), k)",
+        "x.clone().__setitem__(x > 0, k)",
+        "y.__setitem__(torch.tensor([0]), k)",
+    ),
+    *("x.masked_fill(x > 0, k)", "torch.full((2,), k)", "x.index_fill(0, torch.tensor([0]), k)", "x.scatter(0, torch.tensor([0]), k)"),
+    *("torch.tensor([k])", "torch.tensor(k)", "x.clone().fill_(k)", "torch.add(x, x, alpha=k)", "x.clamp(k)", "x.pow(k)", "F.pad(x, (k, 0))"),
+    *("x.repeat(k)", "x.roll(k)", "torch.arange(k)", "torch.linspace(0, 1, k)", "x.new_full((k,), k)", "torch.where(x > 0, x, k)", "x.topk(k)"),
+    *("x.narrow(0, 0, k)", "x.unfold(0, k, 1)", "torch.eye(k)", "x.view(k, -1)", "x.reshape(k, k)", "x.expand(k, 6)", "x[k]", "x[k:]", "x[:, k]"),
+    *("x.sum(k)", "x.split(k)", "x.chunk(k)", "x.tril(k)", "torch.ones(k, 6) @ x", "x.view(2, 3)[k]", "x.unsqueeze(k)", "x.flip(k)", "x.long() << k"),
+    *(
+        "F.one_hot(torch.arange(2), k)",
+        "torch.zeros(k).index_add(0, torch.tensor([0]), x[:1])",
+        "x.select(0, k)",
+        "torch.bincount(x.long(), minlength=k)",
+    ),
+)
+
+
+@pytest.mark.parametrize("text", TAKING)
+def test_a_handler_sees_the_errors_of_eager_mode(text):
+    def f(x, k):
+        y = x * 1
+        try:
+            taken = eval(code, {"x": x, "y": y, "k": k, "torch": torch, "F": F})
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            return [kind.__name__ for kind in (RuntimeError, TypeError, ValueError, IndexError) if isinstance(error, kind)], y
+        return taken, y
+
+    code = compile(text, "taking", "eval")
+    fn = dovetail.jit(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in (2, 7, 3, 6, 1, 0):
+            x = torch.arange(6.0)
+            (taken, y), (expected, changed) = fn(x, k), f(x, k)
+            assert torch.equal(y, changed)
+            assert repr(taken) == repr(expected)

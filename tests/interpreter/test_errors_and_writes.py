@@ -176,3 +176,87 @@ def test_writes_before_any_exception_of_the_program_happen(error, branches):
             fn(x, False)
         assert x.tolist() == [start + 1] * 2
     assert len(log) == 4
+
+
+class Carrier(Exception):
+    def __init__(self, *payload):
+        super().__init__("carrier", *payload)
+        self.payload, self.note = payload, None
+
+
+def with_its_payload(x):
+    raise Carrier(x * 2, {"sum": x.sum().item()}, [int(x.max())])
+
+
+def with_a_number(x):
+    raise ValueError(x.sum().item())
+
+
+def with_an_attribute(x):
+    error = Carrier()
+    error.note = x + 1
+    raise error
+
+
+def with_a_cause(x):
+    raise RuntimeError("outer") from ValueError(x.mean().item(), x * 3)
+
+
+def with_a_context(x):
+    try:
+        raise Carrier(x.max().item())
+    except Carrier:
+        raise KeyError("lost")  # noqa: B904
+
+
+def with_notes(x):
+    error = ValueError("noted")
+    error.add_note(f"at {x.sum().item():.2f}")
+    raise error
+
+
+def behind_a_conversion(x):
+    if int(x.max()) is None:
+        return x
+    raise LookupError("behind")
+
+
+def of_a_name(x):
+    int(x.max())
+    return undefined  # noqa: F821
+
+
+def of_a_key(x):
+    return {}[f"{int(x.sum())}"]
+
+
+def of_an_operation(x):
+    total = int(x.sum())
+    return torch.cat([x, torch.ones(2, 2)]), total
+
+
+def shown(error):
+    """Return what an error is and holds, with those that it is chained to."""
+    if error is None:
+        return None
+    held = {name: repr(value) for name, value in vars(error).items()}
+    text = "" if isinstance(error, RuntimeError) and not error.__cause__ else repr(error.args)  # torch words its errors in its own way
+    return next(kind for kind in type(error).__mro__ if kind.__module__ in ("builtins", __name__)), text, held, shown(error.__cause__)
+
+
+RAISING = (
+    *(with_its_payload, with_a_number, with_an_attribute, with_a_cause, with_a_context, with_notes),
+    *(behind_a_conversion, of_a_name, of_a_key, of_an_operation),
+)
+
+
+@pytest.mark.parametrize("program", RAISING, ids=lambda program: program.__name__)
+def test_errors_hold_the_values_of_their_call(program):
+    fn = dovetail.jit(program)
+    for start in (1.0, 2.0, 2.0, 5.0):
+        errors = []
+        for call in (program, fn):
+            with pytest.raises(Exception) as raised:
+                call(torch.full((2,), start))
+            errors.append(shown(raised.value))
+        assert errors[0] == errors[1]

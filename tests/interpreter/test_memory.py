@@ -56,6 +56,12 @@ def raising_where_a_value_says_so(x):
     return y
 
 
+def raising_behind_a_conversion(x):
+    if int(x.max()) is None:
+        return x
+    raise ValueError("no")
+
+
 def of_an_array_by_value(a):
     return a * 2 if a[0] > 0 else a
 
@@ -91,6 +97,7 @@ def test_an_argument_dies_with_its_last_name(program, calls, interpretation, no_
     [
         (writing_before_it_raises, torch.ones),
         (raising_where_a_value_says_so, torch.ones),
+        (raising_behind_a_conversion, torch.ones),
         (plain, np.ones),
         (raising, np.ones),
         (of_an_array_by_value, np.ones),

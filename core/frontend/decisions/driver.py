@@ -46,6 +46,13 @@ class GoEager(Abandon):
         super().__init__(why)
         self.lasting, self.raised = lasting, raised
 
+    def bare(self) -> GoEager:
+        """Return it without the tracebacks of what has led to it, whose frames hold the call."""
+        self.__cause__ = self.__context__ = None
+        if self.raised is not None:
+            self.raised.__traceback__ = None
+        return self.with_traceback(None)
+
 
 class Restart(GoEager):
     """The graph is compiled in another way from now on: this call starts again."""

@@ -239,7 +239,7 @@ class Graph:
         self.begun: Walk | None = None  # the call that compiling has begun with; it goes on from there
         self.clear()
 
-    def begin(self, args: tuple, kwargs: dict, *, goes_on: bool = False) -> str | None:
+    def begin(self, args: tuple, kwargs: dict, *, goes_on: bool = False) -> GoEager | None:
         """Compile the way to the first decision; return why that cannot be done, None where it is.
 
         `goes_on`: run the call at hand and compile what follows, without what it writes at its end; `call` goes on from there.
@@ -261,12 +261,12 @@ class Graph:
                     continue
                 if walk.reason is not None and not self.origin.edges:
                     self.generators.restore(walk.before)
-                    return str(walk.reason) or repr(walk.reason.raised)
+                    return walk.reason.bare()
                 self.begun = walk if walk.following or walk.reason else None
                 return None
         finally:
             self.compiler.retire = retire
-        return self.begin(args, kwargs) if goes_on else "what is known of its values changes whenever it is traced"
+        return self.begin(args, kwargs) if goes_on else GoEager("what is known of its values changes whenever it is traced")
 
     def take_begun(self, args: tuple, kwargs: dict) -> Walk | None:
         """Return the call with these arguments if compiling has begun with it."""

@@ -30,7 +30,7 @@ from dovetail.frontend.guards.prologue import prologue
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.frontend.interpreter.handlers import is_handled
-from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture, is_own_error
+from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Tracker, capture, is_own_error, raised_in
 from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
@@ -119,7 +119,7 @@ class Session(CountingRequester):
             if environment.reals and graph.computes and isinstance(error, DovetailError):
                 graph.computes = False
                 raise graph.start_over() from error
-            if (self.late or self.recorder.sizes) and isinstance(error, DovetailError):
+            if (self.late or self.recorder.sizes) and isinstance(raised_in(error), DovetailError):
                 raise self.without_symbols() from error
             if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.choices.created and self.recorder.inside is not None:
                 graph.creates = True
@@ -147,7 +147,7 @@ class Session(CountingRequester):
             self.graph.eager_once.add(str(error))
             return GoEager("", lasting=False)
         if isinstance(error, PendingWrites) or is_own_error(error):
-            return GoEager("", raised=error.__cause__ if isinstance(error, PendingWrites) else error)
+            return GoEager("", raised=raised_in(error))
         return GoEager(f"calls run eagerly {self.place()}, since tracing what follows raised {type(error).__name__}: {error}")
 
     def place(self) -> str:

@@ -213,7 +213,7 @@ class Frame:
         else:
             error.__traceback__ = entry(self, pc, rest)
         target = self._handler(pc)
-        if isinstance(error, self.world.refusals):
+        if self.world.refuses(error):
             self.world.refusal = self.world.refusal or error
             target = None
         if target is not None:

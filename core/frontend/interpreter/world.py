@@ -62,6 +62,10 @@ class World:
             )
         self.depth, self.limit = 0, sys.getrecursionlimit()
 
+    def refuses(self, error: BaseException) -> bool:
+        """Return whether an error is the interpreter's, so that no handler of the program sees it."""
+        return isinstance(error, self.refusals)
+
     # attributes
 
     def load_attr(self, owner: Any, name: str) -> Any:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import options, prims
-from dovetail.errors import EagerCall, Unsupported
+from dovetail.errors import EagerCall, InputError, Unsupported
+from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, address_of
@@ -104,6 +105,10 @@ class TorchRecorder(CallHooks):
 
     def has_effects(self) -> bool:
         return self.settings.are_changed() or self.autograd.used or any([_has_effect(line) for line in self.trace.lines])
+
+    def refuses(self, error: BaseException) -> bool:
+        without_symbols = isinstance(error, InputError) and bool(self.sizes)  # the program is traced again without them
+        return without_symbols or isinstance(error, GradientDisagreement)
 
     def recorded(self) -> int:
         return len(self.trace.lines)

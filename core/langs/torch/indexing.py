@@ -93,7 +93,7 @@ def _value(value: Any, place: Tensor) -> Any:
         if value.spec.device is not spec.device and not value.spec.shape:
             value = prims.device_put(value, device=spec.device)
         return core.convert(value, spec.dtype)
-    if isinstance(value, NumberProxy):
+    if isinstance(value, (NumberProxy, Size)):
         return as_number(value, spec.dtype, spec.device)
     assignable = isinstance(value, (bool, int, float, complex))
     require(assignable, "can't assign a {} to a {} tensor; make a tensor of it first", type(value).__name__, spec.dtype.short, error=TypeError)

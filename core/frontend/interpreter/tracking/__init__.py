@@ -7,5 +7,6 @@ from dovetail.frontend.interpreter.tracking.capture import Captured as Captured
 from dovetail.frontend.interpreter.tracking.capture import PendingWrites as PendingWrites
 from dovetail.frontend.interpreter.tracking.capture import capture as capture
 from dovetail.frontend.interpreter.tracking.capture import is_own_error as is_own_error
+from dovetail.frontend.interpreter.tracking.capture import raised_in as raised_in
 from dovetail.frontend.interpreter.tracking.recorder import Recorder as Recorder
 from dovetail.frontend.interpreter.tracking.tracker import Tracker as Tracker

@@ -17,13 +17,17 @@ from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
 
 class PendingWrites(Exception):
-    """The program wrote to outside objects, or read them again at each call, and then raised its cause: the call has to run eagerly."""
+    """The program raised its cause, after writes to outside objects or with values in it that tracing does not know: the call has to run eagerly."""
+
+
+def raised_in(error: Exception) -> BaseException | None:
+    """Return what a tracked run has raised, where it has ended with `error`."""
+    return error.__cause__ if isinstance(error, PendingWrites) else error
 
 
 def is_own_error(error: Exception) -> bool:
     """Return whether an error of a tracked run is the program's own."""
-    cause = error.__cause__ if isinstance(error, PendingWrites) else error
-    return not isinstance(cause, DovetailError) or isinstance(cause, InputError)
+    return not isinstance(raised_in(error), DovetailError) or isinstance(raised_in(error), InputError)
 
 
 class Captured(NamedTuple):
@@ -70,7 +74,7 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
         error.__traceback__ = strip(error.__traceback__)
         tracker.check_snapshots()
         happened = tracker.effects.log or tracker.calls or recorder.has_effects()
-        if happened and not isinstance(error, (KeyboardInterrupt, *tracker.refusals)):
+        if (happened or not isinstance(error, DovetailError)) and not (isinstance(error, KeyboardInterrupt) or tracker.refuses(error)):
             raise PendingWrites from error
         raise
     recorder.finish(tracker)

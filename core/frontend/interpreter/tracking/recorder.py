@@ -31,6 +31,10 @@ class Recorder:
         """Return whether the recorded computation writes to its inputs, or draws random numbers."""
         return False
 
+    def refuses(self, error: BaseException) -> bool:
+        """Return whether an error may be one that eager mode does not raise, so that no handler of the program sees it."""
+        return False
+
     def recorded(self) -> int:
         """Return how many lines are recorded."""
         return 0

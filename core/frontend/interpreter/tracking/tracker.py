@@ -101,6 +101,9 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         if self.later is not None:
             self.later[key] = guard
 
+    def refuses(self, error: BaseException) -> bool:
+        return super().refuses(error) or self.recorder.refuses(error)
+
     def all_guards(self) -> list[Guard]:
         """Return all guards: those of values in the order of their discovery, then those on what classes lack."""
         return [*self.guards.values(), *self.class_guards()]
