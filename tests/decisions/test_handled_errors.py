@@ -93,7 +93,51 @@ def drawn(m, i):
         return m
 
 
+def told_apart(m, i):
+    try:
+        torch.linalg.cholesky(m)
+    except torch.linalg.LinAlgError:
+        return m - 1
+    return m * 2
+
+
+def behind_another_handler(m, i):
+    try:
+        try:
+            y = torch.linalg.inv(m)
+        except KeyError:
+            return m
+    except RuntimeError:
+        return m - 1
+    return y
+
+
+def behind_a_finally(m, i):
+    try:
+        try:
+            y = m[i] * 2
+        finally:
+            m.add_(1)
+    except IndexError:
+        return m
+    return y
+
+
+def behind_managers(m, i):
+    try:
+        for _ in range(2):
+            with contextlib.suppress(KeyError), torch.no_grad():
+                try:
+                    m = torch.linalg.inv(m)
+                except (ValueError, TypeError):
+                    return m * 3
+    except RuntimeError:
+        return m - 1
+    return m
+
+
 HANDLED = [inverse, jitter, suppressed, nested, manager, picked, looked_up, divided, drawn]
+HANDLED += [told_apart, behind_another_handler, behind_a_finally, behind_managers]
 
 
 @pytest.mark.parametrize("program", HANDLED)
@@ -133,6 +177,18 @@ def not_caught(m, i):
     return y @ z.T
 
 
+def not_caught_around(m, i):
+    try:
+        try:
+            return torch.linalg.inv(m)
+        except KeyError:
+            return m
+        finally:
+            m.add_(1)
+    except ValueError:
+        return m
+
+
 def cannot_raise(m, i):
     try:
         return m[:2] / 3 + m.exp()[:2]
@@ -140,7 +196,7 @@ def cannot_raise(m, i):
         return m
 
 
-@pytest.mark.parametrize("program", [not_caught, cannot_raise])
+@pytest.mark.parametrize("program", [not_caught, not_caught_around, cannot_raise])
 def test_programs_that_handle_no_error_of_an_operation_are_straight_lines(program):
     fn = compiled(program)
     agrees(fn, program, torch.eye(3) * 2, torch.tensor([0, 2]))

@@ -29,7 +29,15 @@ def is_handled(errors: Errors = _OF_ARITHMETIC) -> bool:
 
 def _handlers(frame: Frame, pc: int, errors: Errors) -> bool:
     """Return whether an instruction of a frame is inside of a `try` or a `with` that may handle an error; `finally` raises it again."""
-    return any([_catches(frame, guarded.target, guarded.depth, errors) for guarded in frame.decoded.table if guarded.start <= pc < guarded.end])
+    at, rows = pc, list(reversed(frame.decoded.table))
+    while rows:
+        guarded = next((row for row in rows if row.start <= at < row.end), None)
+        if guarded is None:
+            return False
+        if _catches(frame, guarded.target, guarded.depth, errors):
+            return True
+        at, rows = guarded.target, [row for row in rows if row is not guarded]  # what is around the handler
+    return False
 
 
 def _catches(frame: Frame, at: int, depth: int, errors: Errors) -> bool:
