@@ -7,6 +7,7 @@ import datetime
 import decimal
 import fractions
 import math
+import os
 import random
 import runpy
 import warnings
@@ -275,3 +276,55 @@ def test_classes_in_c_take_numbers(construct):
         for x in (*inputs(4), *inputs(4)):
             assert fn(x) == program(x)
     assert graph_of(fn).eager_calls == 0
+
+
+class Counted:
+    """Its methods, which C code calls, return numbers of the program."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return self.n % 3
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+    def __index__(self):
+        return self.n
+
+    __int__ = __len__ = __length_hint__ = __index__
+
+    def __float__(self):
+        return self.n / 2
+
+    def __fspath__(self):
+        return f"p{self.n}"
+
+
+CALLS_OF_C = {
+    "hash": lambda c: hash(c),
+    "a key": lambda c: {c: 1}[Counted(c.n)],
+    "a set": lambda c: len({c, Counted(2), Counted(5)}),
+    "int": lambda c: int(c),
+    "float": lambda c: float(c),
+    "len": lambda c: len(c),
+    "range": lambda c: list(range(c)),
+    "an index": lambda c: [0, 1, 2, 3, 4, 5, 6][c],
+    "sqrt": lambda c: math.sqrt(c),
+    "fspath": lambda c: os.fspath(c),
+    "hex": lambda c: hex(c),
+}
+
+
+@pytest.mark.parametrize("call", CALLS_OF_C)
+@pytest.mark.parametrize("read", [lambda x: int(x.sum()), lambda x: x.sum().long().item()], ids=["int", "item"])
+def test_methods_that_c_code_calls_return_numbers_of_the_program(call, read):
+    def f(x):
+        return CALLS_OF_C[call](Counted(read(x)))
+
+    fn = compiled(f)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*report it as a bug")
+        for size in (2, 5, 5, 3, 2):
+            assert fn(torch.ones(size)) == f(torch.ones(size))

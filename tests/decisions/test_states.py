@@ -18,6 +18,11 @@ from decisions.random_programs import flat
 COUNTS = {"calls": 0}
 
 
+def methods_of_classes(x):
+    n, m = int(x[0] * 3 + 4), int(x[1] * 2 + 4)
+    return dict.fromkeys(range(n)), int.from_bytes(bytes(range(m)), "big"), list(map(float.fromhex, ["0x1"] * m))
+
+
 def one_list_or_two(x):
     a = [x]
     b = a if x[0] > 0 else list(a)
@@ -274,6 +279,14 @@ def test_methods_of_lists_that_wait_for_their_arguments():
     warnings.filterwarnings("error", ".*runs? eagerly")
     for x in (*INPUTS[:8:3], *INPUTS[::2], INPUTS[1]):
         agrees(fn, methods_of_lists, x)
+
+
+def test_methods_of_classes_that_wait_for_their_arguments():
+    fn = compiled(methods_of_classes)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*runs? eagerly")
+        for values in ([1.0, 1.0], [1.0, 2.0], [0.0, 2.0], [2.0, 1.0], [2.0, 2.0], [0.0, 2.0]):
+            assert fn(torch.tensor(values)) == methods_of_classes(torch.tensor(values))
 
 
 @pytest.mark.parametrize("program", [outside_list, outside_dict])

@@ -244,7 +244,7 @@ class Reader:
                 return "cell", None
         if kind is Source:
             return "source", source_key(x)
-        if kind is BuiltinFunctionType and not isinstance(x.__self__, (ModuleType, type, type(None))):
+        if kind is BuiltinFunctionType and not isinstance(x.__self__, (ModuleType, type(None))):
             return "method", x.__name__, self.of(x.__self__)
         if isinstance(x, type) and self.tracker.is_fresh(x):
             return "class", x.__qualname__, Same(kind), self.of(x.__bases__), tuple([(name, self.of(part)) for name, part in _parts(x)])

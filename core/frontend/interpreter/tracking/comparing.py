@@ -119,6 +119,8 @@ class Comparing:
         elif type(key).__flags__ & HEAP and not self.recorder.is_tensor(key):
             for name in ("__hash__", "__eq__"):
                 self.guard_class(type(key), name)
+            for number in filter(self.recorder.is_number, getattr(key, "__dict__", {}).values()):
+                self.recorder.concrete(number)  # a dict runs these methods by itself
         elif type(key) in _BOUND:
             self.pin(key.__self__)
         elif isinstance(key, weakref.ref):
@@ -160,7 +162,7 @@ class Comparing:
         if method is None:
             return hash(key)
         digest = self.call_function(method, [key], {})
-        return hash(_Digest(digest if isinstance(digest, int) else self.indexed(digest)))
+        return hash(_Digest(digest if isinstance(digest, int) else self.indexed(self.spelled(digest))))
 
     def check_hashes(self, container: Any, keys: Iterable[Any]) -> None:
         """Run the call in eager mode where a key of a container has another hash than when it was put there: no copy would be like it."""

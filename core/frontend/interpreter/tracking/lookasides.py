@@ -313,6 +313,8 @@ def _conversion(kind: type, *names: str) -> Callable:
             result = tracker.call(method, [args[0]], {}, frame)
             if isinstance(result, kind) or (kind is str and tracker.recorder.is_text(result)):
                 return result
+            if tracker.recorder.is_number(result) and result.spec.kind == kind.__name__:
+                return result
         if kind is str and type(only) in (FunctionType, MethodType):
             return builtin(tracker.mirror(only))
         if isinstance(builtin, type):
