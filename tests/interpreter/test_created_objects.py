@@ -14,6 +14,7 @@ import struct
 import threading
 import types
 import uuid
+import weakref
 
 import pytest
 import torch
@@ -234,3 +235,33 @@ def test_a_class_that_leaves_holds_the_values_of_its_call(program):
         assert (held.t if isinstance(held, type) else held.t()).tolist() == [k, k]
         kinds.add(held if isinstance(held, type) else type(held))
     assert len(kinds) == 4
+
+
+class Weighed:
+    def __init__(self, n):
+        self.n = n
+
+
+REFERRING = {  # what refers to an object of the call by C code, and what it leads to
+    "weak reference": (lambda box, k: weakref.ref(box.held), lambda found: found().n),
+    "in a list": (lambda box, k: [weakref.ref(box.held), k], lambda found: found[0]().n),
+    "item of a list": (lambda box, k: [k].__getitem__, lambda found: found(0)),
+    "item from outside": (lambda box, k: box.items.__getitem__, lambda found: found(0)),
+    "append": (lambda box, k: box.items.append, lambda found: (found(7), found.__self__)[1]),
+    "get": (lambda box, k: {"a": k}.get, lambda found: found("a")),
+    "copy": (lambda box, k: [k].copy, lambda found: found()),
+    "length": (lambda box, k: [0, k].__len__, lambda found: found()),
+    "text": (lambda box, k: f"{k}".zfill, lambda found: found(3)),
+    "sum": (lambda box, k: (box.tensor * k).sum, lambda found: found().item()),
+}
+
+
+@pytest.mark.parametrize("program, use", REFERRING.values(), ids=REFERRING)
+def test_what_refers_to_an_object_refers_to_that_of_its_call(program, use):
+    fn, box = dovetail.jit(program), types.SimpleNamespace()
+    for k in (1, 2, 2, 3, 3):
+        results = []
+        for call in (program, fn):
+            box.held, box.items, box.tensor = Weighed(k), [k], torch.full((2,), float(k))
+            results.append(use(call(box, k)))
+        assert results[0] == results[1]

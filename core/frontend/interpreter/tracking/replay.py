@@ -11,8 +11,9 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MethodType, MethodWrapperType, ModuleType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import NULL, lookup
@@ -20,7 +21,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import plain_kind
 from dovetail.frontend.interpreter.tracking.container_bases import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
-from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, is_of_python, iterator_again, maker
+from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, c_base, is_of_python, iterator_again, maker
 from dovetail.frontend.interpreter.tracking.t_strings import T_STRINGS, arguments_of
 
 if TYPE_CHECKING:
@@ -121,11 +122,19 @@ class Templates:
         if kind is CellType:
             return lambda values: CellType(), lambda: self._cell(value)
         if kind is MethodType:
+            if self.tracker.recorder.is_tensor(value.__self__) or self.tracker.recorder.is_symbolic(value.__self__):
+                raise EagerCall("a method of a traced value leaves the program")
             function, owner = self.of(value.__func__), self.of(value.__self__)
             return lambda values: MethodType(function(values), owner(values)), None
         if kind is partial:
             function, args, kwargs = self.of(value.func), self.of(value.args), self.of(value.keywords)
             return lambda values: partial(function(values), *args(values), **kwargs(values)), None
+        if kind in (BuiltinMethodType, MethodWrapperType) and not isinstance(value.__self__, (ModuleType, type, type(None))):
+            method, holder = getattr(c_base(type(value.__self__)), value.__name__), self.of(value.__self__)
+            return lambda values: method.__get__(holder(values)), None
+        if kind is ref and value() is not None:
+            referent, callback = self.of(value()), self.of(value.__callback__)
+            return lambda values: ref(referent(values), callback(values)), None
         if isinstance(value, (bytearray, array)) or self.tracker.recorder.is_buffer(value):
             kept = copy(value)
             return lambda values: copy(kept), None
