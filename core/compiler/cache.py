@@ -236,24 +236,43 @@ class Cache:
     def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
         """Compile the function with symbols for the sizes that change; with ints where it does not work on symbols."""
         sizes = self.symbolic_sizes(executors)
+        failure: Exception | None = None
         try:
             entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)
         except Exception as error:
             if not sizes:
                 raise
-            if sizes.floats:
-                with sizes.without_floats(error.__cause__ or error) as sentences:
-                    entry = self.compile_symbolic(args, kwargs, executors, passes, how)
-                for sentence in sentences:
-                    self.warn_of_sizes(sentence)
-                return entry
-            entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
-            self.sizes.seen |= sizes.seen
-            self.warn_of_sizes(f"each size is compiled separately, since tracing it with symbolic sizes raised {type(error).__name__}: {error}")
+            failure = error
+        else:
+            for sentence in self.sizes.note(sizes):
+                self.warn_of_sizes(sentence)
+            return self.with_own_lines(entry, sizes, args, kwargs, executors, passes, how) if sizes.plain and sizes.floats else entry
+        try:  # not where the error is handled: it would be the context of those that the function raises
+            return self.compile_again(args, kwargs, executors, passes, how, sizes, failure)
+        finally:
+            failure = None  # its traceback has this frame
+
+    def compile_again(
+        self,
+        args: tuple,
+        kwargs: dict,
+        executors: Priority,
+        passes: tuple[Pass, ...],
+        how: dict[str, Any],
+        sizes: SymbolicSizes,
+        failure: Exception,
+    ) -> Entry:
+        """Compile the function without the symbols with which that has failed: those for floats, or where there are none, those for sizes."""
+        if sizes.floats:
+            with sizes.without_floats(failure.__cause__ or failure) as sentences:
+                entry = self.compile_symbolic(args, kwargs, executors, passes, how)
+            for sentence in sentences:
+                self.warn_of_sizes(sentence)
             return entry
-        for sentence in self.sizes.note(sizes):
-            self.warn_of_sizes(sentence)
-        return self.with_own_lines(entry, sizes, args, kwargs, executors, passes, how) if sizes.plain and sizes.floats else entry
+        entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
+        self.sizes.seen |= sizes.seen
+        self.warn_of_sizes(f"each size is compiled separately, since tracing it with symbolic sizes raised {type(failure).__name__}: {failure}")
+        return entry
 
     def with_own_lines(
         self, entry: Entry, sizes: SymbolicSizes, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]

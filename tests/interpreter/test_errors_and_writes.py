@@ -260,3 +260,26 @@ def test_errors_hold_the_values_of_their_call(program):
                 call(torch.full((2,), start))
             errors.append(shown(raised.value))
         assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize(
+    "read", [lambda x, k, a: int(f"{a:.1f}"), lambda x, k, a: x.reshape(k, -1).no_such, lambda x, k, a: [0][k]], ids=["a", "k", "x"]
+)
+@pytest.mark.parametrize("keeps", [False, True])
+def test_errors_of_the_first_trace_are_no_context_of_those_of_the_function(read, keeps):
+    def f(x, k, a):
+        try:
+            return read(x, k, a)
+        except Exception as error:
+            if keeps:
+                return [error]
+            raise
+
+    fn = dovetail.jit(f)
+    for k, a in ((2, 0.5), (3, 1.5), (3, 1.5), (1, -2.5)):
+        for call in (f, fn):
+            try:
+                error = call(torch.ones(k * 2), k, a)[0]
+            except (ValueError, AttributeError, IndexError) as raised:
+                error = raised
+            assert isinstance(error, (ValueError, AttributeError, IndexError)) and error.__context__ is None
