@@ -247,6 +247,13 @@ RECOMPILE_LIMIT = Option(
     count,
     example="recompile_limit = 32",
 )
+PROGRAM_LIMIT = Option(
+    "DOVETAIL_PROGRAM_LIMIT",
+    128,
+    "How many programs of a function are kept: those that ran last. A call for which an older one was compiled compiles it again.",
+    count,
+    example="program_limit = 1024",
+)
 DECISIONS = Option(
     "DOVETAIL_DECISIONS",
     "graph",
@@ -318,6 +325,7 @@ OPTIONS: tuple[Option, ...] = (
         INTERPRETATION,
         RANDOM,
         RECOMPILE_LIMIT,
+        PROGRAM_LIMIT,
         DECISIONS,
         DECISION_LIMIT,
         OUTCOME_LIMIT,

@@ -71,6 +71,7 @@ def not_compiled(args: tuple, kwargs: dict) -> Miss:
     return Miss("nothing was compiled yet")
 
 
+REASONS = 8  # of those why a program was compiled that are remembered
 OTHER_ORDER = Miss("the configuration is another")
 OTHER_FITS = Miss("a program of plain sizes fits")
 RETIRED = Miss("an executor disagreed with the reference")
@@ -369,7 +370,7 @@ class Cache:
         self.compiled_at = self.calls
         self.exploring.discard(self.calls)  # what compiling it has explored is the same miss
         reasons = sorted(dict.fromkeys(reasons), key=_is_of_another_form)
-        self.misses.append("; ".join(reasons) or "the first call")
+        self.misses.append("; ".join(reasons[:REASONS]) or "the first call")
         limit = options.RECOMPILE_LIMIT.read()
         if len(self.misses) <= limit or self.warned or self.mode == "none":
             return
@@ -446,7 +447,8 @@ class Cache:
                 if before is not None and before.trial_call is not None:
                     before.trial_call.left = max(self.next_trial - self.calls + 1, 1)
                 self.next_trial = self.calls + trial_call.left - (not ran) if trial_call is not None else NEVER
-            self.entries, self.retired_entry = (entry, *[other for other in self.entries if other is not entry]), None
+            others = [other for other in self.entries if other is not entry][: max(options.PROGRAM_LIMIT.read() - 1, 0)]
+            self.entries, self.retired_entry = (entry, *others), None
             call = entry.call if self.mode == "guards" else entry.restarting(GENERATE(unguarded(entry.prologue_traces[-1])))
             if entry.symbolic:
                 call = _unless([other for other in self.entries if not other.symbolic and other.key == entry.key], call)

@@ -140,3 +140,28 @@ def test_eight_threads_call_one_function_with_four_shapes(dynamic):
     for thread in threads:
         thread.join()
     assert not wrong and compiled.cache_info().programs in ([4] if dynamic is False else [2, 3])
+
+
+def test_the_programs_that_ran_last_are_kept():
+    layer = torch.nn.Linear(2, 2)
+    compiled = dovetail.jit(lambda x, p: torch.nn.functional.elu(layer(x), p).sum(), dynamic=False)
+    losses = []
+    with warnings.catch_warnings(), dovetail.use(program_limit=4):
+        warnings.simplefilter("ignore")
+        for i in range(12):
+            losses.append((compiled(torch.full((1, 2), 1.0 + i), 0.5 + i), i))
+            assert compiled.cache_info().programs == min(i + 1, 4)
+        for p, misses in ((11.5, 12), (8.5, 12), (0.5, 13), (10.5, 13), (9.5, 14)):  # 9.5 made room for 0.5
+            compiled(torch.ones(1, 2), p)
+            assert compiled.cache_info().misses == misses
+        for loss, i in losses:  # the backward of a program that is no longer kept
+            layer.zero_grad()
+            loss.backward()
+            got = layer.weight.grad.clone()
+            layer.zero_grad()
+            torch.nn.functional.elu(layer(torch.full((1, 2), 1.0 + i)), 0.5 + i).sum().backward()
+            torch.testing.assert_close(got, layer.weight.grad)
+    with dovetail.use(program_limit=1):
+        for p in (1.0, 2.0, 1.0):
+            compiled(torch.ones(1, 2), p)
+        assert compiled.cache_info().programs == 1
