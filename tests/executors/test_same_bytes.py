@@ -14,7 +14,7 @@ from dovetail.executors.dispatching.same_bytes import same_bytes
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 5), (2, 3, 4, 5), (1025,)], ids=str)
 def test_each_element_counts(dtype, shape):
     x = torch.arange(math.prod(shape)).reshape(shape).to(dtype)
-    assert same_bytes(x, x.clone())
+    assert same_bytes(x, x.clone()) is bool(x.numel())  # which torch.equal tells of empty ones
     for i in {0, x.numel() // 2, x.numel() - 1} if x.numel() else ():
         y = x.clone()
         y.view(-1)[i] = ~y.view(-1)[i] if dtype is torch.bool else -1 - y.view(-1)[i]
@@ -37,3 +37,12 @@ def test_only_equal_layouts_without_gaps_are_compared():
     z = torch.randn(3, dtype=torch.complex64)
     assert not same_bytes(z.conj(), z.clone())
     assert not same_bytes(x.expand(2, 2, 3, 4, 5), x.expand(2, 2, 3, 4, 5))
+
+
+def test_what_has_no_memory_is_not_read():
+    zeros = torch._efficientzerotensor((2, 3))
+    assert not same_bytes(zeros, torch.zeros(2, 3))
+    assert not same_bytes(torch.zeros(2, 3), zeros)
+    freed = torch.zeros(2, 3)
+    freed.untyped_storage().resize_(0)
+    assert not same_bytes(freed, torch.zeros(2, 3))

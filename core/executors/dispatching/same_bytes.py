@@ -25,7 +25,8 @@ def same_bytes(x: torch.Tensor, y: torch.Tensor) -> bool:
         return False
     if not (x.is_contiguous() or (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last))):
         return False
-    return _memcmp_of_c(x.data_ptr(), y.data_ptr(), x.nbytes) == 0
+    here, there = x.data_ptr(), y.data_ptr()  # 0 of what has no memory, as torch's tensors of zeros that gradients are
+    return bool(here and there) and _memcmp_of_c(here, there, x.nbytes) == 0
 
 
 def _is_plain(x: torch.Tensor) -> bool:

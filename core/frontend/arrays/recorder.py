@@ -73,6 +73,9 @@ class ArrayRecorder(TorchRecorder):
         self.by_value, self.array_inputs = {}, ArrayInputs(self)
         self.known_arrays = self.array_inputs.arrays
 
+    def refuses(self, error: BaseException) -> bool:
+        return isinstance(error, MixedCall) or super().refuses(error)
+
     # inputs and results
 
     def is_input(self, value: Any) -> bool:
