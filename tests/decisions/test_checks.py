@@ -77,7 +77,8 @@ def test_trials_of_a_segment_become_rare():
         fn(torch.ones(4))
     (segment,) = [each for each in graph_of(fn).programs.values() if each.trial is not None]
     assert segment.trial.count == 20 and segment.trial.due == 21 and segment.trial.tried[0].tries == 6  # calls 1, 2, 3, 5, 8 and 13
-    assert len(runs) == 20 + 2 * 6 + 1  # the first trial runs the line once more, and others twice; the second runs the line on the inputs of the first and on its own in their memory
+    # The first trial runs the line once more, others twice, and the second also on the inputs of the first and on its own in their memory.
+    assert len(runs) == 20 + 2 * 6 + 1
 
 
 def test_a_wrong_gradient_of_a_segment_never_reaches_the_user():
