@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import sys
 import warnings
@@ -71,6 +72,7 @@ def not_compiled(args: tuple, kwargs: dict) -> Miss:
     return Miss("nothing was compiled yet")
 
 
+PATIENCE = 32  # calls that a program with symbols runs before others that may be faster are tried once in as many
 REASONS = 8  # of those why a program was compiled that are remembered
 OTHER_ORDER = Miss("the configuration is another")
 OTHER_FITS = Miss("a program of plain sizes fits")
@@ -517,16 +519,22 @@ def _is_of_another_form(reason: str) -> bool:
 
 
 def _unless(others: Sequence[Entry], call: Call) -> Call:
-    """Let `call` miss where the guards of one of the `others` hold: `slow_call` then runs that."""
+    """Let `call` miss where the guards of one of the `others` hold: `slow_call` then runs that.
+
+    After a while in which none did, they are checked now and then: calls that fit them run `call`, which does the same.
+    """
     pure = [each for each in others if not any([line.symbol is prims.unpack_fresh for line in each.prologue_traces[-1].lines])]
     fits = [each.fits for each in pure]
     if not fits:
         return call
+    misses = itertools.count()
 
     def guarded(args: tuple, kwargs: dict) -> Any:
-        for fit in fits:
-            if type(fit(args, kwargs)) is not Miss:
-                return OTHER_FITS
+        count = next(misses)
+        if count < PATIENCE or count % PATIENCE == 0:
+            for fit in fits:
+                if type(fit(args, kwargs)) is not Miss:
+                    return OTHER_FITS
         return call(args, kwargs)
 
     return guarded

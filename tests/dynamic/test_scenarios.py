@@ -656,3 +656,13 @@ def test_27_threads_with_different_lengths_get_right_results():
         thread.join(timeout=120)
     assert not failures
     assert compiled.cache_info().programs == 1
+
+
+def test_programs_of_plain_sizes_are_tried_now_and_then():
+    compiled, rows = dovetail.jit(lambda x: (x * 2).sum(0)), []
+    for n in (4, *range(5, 80), 4, 4, *[n for i in range(40) for n in (4, 5 + i)]):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x), (x * 2).sum(0))
+        rows.append(compiled._cache.entries[0].symbolic)
+    assert compiled.cache_info().programs == 2
+    assert not all(rows[1:])  # the program for 4 rows ran again

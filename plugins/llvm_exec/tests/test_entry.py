@@ -353,3 +353,21 @@ def test_the_builtin_and_the_prologue_agree_on_every_call(a, b, c, d):
             assert_same(got, want)
         else:
             assert got.reason == want.reason
+
+
+def test_a_program_that_writes_an_argument_is_one_builtin_function():
+    def step(cache, row):
+        cache[2:3] = row
+        return cache.sum(0)
+
+    ours, cache, same, row = compiled(step), torch.zeros(8, 4), torch.zeros(8, 4), torch.randn(1, 4)
+    for _ in range(3):
+        assert_same(ours(cache, row), step(same, row))
+    call, before = entry_of(ours), sys.getrefcount(cache)
+    for i in range(100):
+        row.fill_(i)
+        assert_same(call((cache, row), {}), step(same, row))
+    assert_same(cache, same)
+    assert sys.getrefcount(cache) == before
+    assert type(call((cache, cache[3:4]), {})) is Miss
+    assert_same(cache, same)

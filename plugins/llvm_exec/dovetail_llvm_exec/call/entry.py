@@ -6,6 +6,7 @@ import ctypes
 import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -315,6 +316,16 @@ class Plan(SizePlan, SettledPlan):
             for b in slots[:i]:
                 self.check(EntryCode.distinct, a, b)
 
+    def disjoint(self, line: BoundSymbol, written: tuple, others: tuple, *buffers: Any, overlap: Any) -> None:
+        """Check that tensors which the program writes share no memory with others: a function of Python's does, of all of them."""
+        if buffers:
+            raise Declined
+        slots, tensors, apart = [self.slot(x) for x in (*written, *others)], self.new(("tensors", id(line))), self.new(("apart", id(line)))
+        self.with_row(EntryCode.pack, tensors, [len(slots), *slots])
+        self.check(EntryCode.convert, apart, tensors, self.pointer(partial(_are_apart, self.object(overlap), len(written))))
+        self.owned += 2
+        self.check(EntryCode.is_object, apart, self.pointer(True))
+
     def program(self, line: BoundSymbol, program: Any, *inputs: Any, objects: tuple = ()) -> None:
         """Take the program that the prologue ends in."""
         if objects:
@@ -368,6 +379,11 @@ class Plan(SizePlan, SettledPlan):
         fields |= {"watched_tables": len(self.tables), "watched_classes": len(self.classes), "tag": versions.tag_offset() or 0}
         packed = [fields[name] for name in EntryCode.fields] + [word for check in checks for word in check] + body
         return struct.pack(f"{len(packed)}q", *packed)
+
+
+def _are_apart(overlap: Callable[[tuple, tuple], bool], count: int, tensors: tuple) -> bool:
+    """Return whether the first `count` tensors share no memory with each other and with the rest."""
+    return not overlap(tensors[:count], tensors[count:])
 
 
 def _watched(state: Callable[[], Any]) -> tuple[Callable[[], Any], Sequence[Any], Sequence[dict]]:
@@ -427,6 +443,7 @@ RULES: dict[Symbol, Callable[..., None]] = {
     prims.check_sizes: Plan.condition,
     prims.size: Plan.size,
     prims.check_distinct: Plan.distinct,
+    prims.check_disjoint: Plan.disjoint,
     prims.check_modes: Plan.modes,
     prims.call_program: Plan.program,
 }

@@ -111,6 +111,16 @@ class EntryCode(SizeInstructions, SettledInstructions):
         """Load what the function y returns for the object in slot x into slot a; the entry owns it."""
         self._own(a, self.b.call("PyObject_CallOneArg", "ptr", self.pointer(y), self.slot(x)))
 
+    def pack(self, a: Value, x: Value, y: Value) -> None:
+        """Put the objects in the slots of row x into a tuple in slot a; the entry owns it.  Row: how many, and the slots."""
+        b, many = self.b, self.word(x)
+        packed = b.call("PyTuple_New", "ptr", many)
+        self._own(a, packed)
+        with b.loop(0, many) as loop:
+            item = self.slot(self.word(b.add(b.add(x, 1), loop.index)))
+            b.call("Py_IncRef", "void", item)
+            b.call("PyTuple_SetItem", "i32", packed, loop.index, item)
+
     def _own(self, a: Value, value: Value) -> None:
         b = self.b
         self.require_no_error(b.compare("ne", b.cast("ptrtoint", value, "i64"), 0))
@@ -424,6 +434,7 @@ INSTRUCTIONS: tuple[Callable[[EntryCode, Value, Value, Value], None], ...] = (
     EntryCode.attribute,
     EntryCode.subscript,
     EntryCode.convert,
+    EntryCode.pack,
     EntryCode.module_state,
     EntryCode.empty,
     EntryCode.no_modes,

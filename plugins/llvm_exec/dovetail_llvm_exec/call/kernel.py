@@ -323,8 +323,8 @@ def _makers(outputs: list[Node], stored: dict[Node, Output], places: tuple[Place
 
 
 def _empty(node: Node, places: tuple[Place, ...]) -> Maker:
-    layout, dtype = (node.shape, node.steps), TO_TORCH[node.dtype]
-    return lambda results, inputs: torch.empty_strided(*_numbers(layout, places, inputs), dtype=dtype)
+    layout, dtype = _numbers((node.shape, node.steps), places), TO_TORCH[node.dtype]
+    return lambda results, inputs: torch.empty_strided(*layout(inputs), dtype=dtype)
 
 
 def _alias(number: int) -> Maker:
@@ -333,20 +333,27 @@ def _alias(number: int) -> Maker:
 
 def _view(number: int, node: Node, places: tuple[Place, ...]) -> Maker:
     """Return a view of a result of the kernel."""
-    layout = node.shape, node.steps, node.offset
-    return lambda results, inputs: results[number].as_strided(*_numbers(layout, places, inputs))
+    layout = _numbers((node.shape, node.steps, node.offset), places)
+    return lambda results, inputs: results[number].as_strided(*layout(inputs))
 
 
-def _numbers(layout: tuple, places: tuple[Place, ...], inputs: tuple) -> tuple:
-    """Return shape, strides and offset as ints."""
+def _numbers(layout: tuple, places: tuple[Place, ...]) -> Callable[[tuple], tuple]:
+    """Return what gives shape, strides and offset as ints for the inputs of a call."""
     if not places:
-        return layout
-    values = {place.name: place.read(inputs) for place in places}
+        return lambda inputs: layout
+    compute: list[Callable[..., tuple]] = []
 
-    def plain(x: Any) -> Any:
-        return x.evaluate(values) if type(x) is Size else tuple(map(plain, x)) if type(x) is tuple else x
+    def numbers(inputs: tuple) -> tuple:
+        if not compute:  # not before all is known of the sizes
+            compute.append(eval(f"lambda {', '.join([place.name for place in places])}: {_expression(layout)}"))
+        return compute[0](*[place.read(inputs) for place in places])
 
-    return plain(layout)
+    return numbers
+
+
+def _expression(x: Any) -> str:
+    """Return sizes in nested tuples as a Python expression."""
+    return f"({''.join([f'{_expression(item)}, ' for item in x])})" if type(x) is tuple else x.text() if type(x) is Size else repr(x)
 
 
 def _joined(call: Callable[..., tuple] | None, makers: list[int | Maker], views: Callable | None, seen: list[bool]) -> Callable[..., tuple]:
