@@ -19,6 +19,7 @@ from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, is_proxy, requires_grad
 from dovetail.trace.ir import draws
+from dovetail.trace.passes.dce import unread_but_raising
 from dovetail.trace.raising import may_raise
 
 _FACTS = frozenset({torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format})
@@ -68,8 +69,10 @@ def needed(lines: list[BoundSymbol], wanted: Iterable[Proxy]) -> list[BoundSymbo
     """Return the lines that compute the wanted values, draw random numbers or seed, as the generator moves in eager mode, or may raise an error."""
     kept, wanted = [], set(wanted)
     for line in reversed(lines):
-        raises = is_check(line) or may_raise(line.symbol, (line.args, line.kwargs))
-        if raises or draws(line) or seeds(line) or any([p in wanted for p in line.writes]):
+        read, raises = any([p in wanted for p in line.writes]), may_raise(line.symbol, (line.args, line.kwargs))
+        if raises and not read and line.writes and not line.effects:
+            kept.append(unread_but_raising(line))
+        if read or raises or is_check(line) or draws(line) or seeds(line):
             wanted.update(line.reads)
             kept.append(line)
     return kept[::-1]

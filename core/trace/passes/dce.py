@@ -12,7 +12,8 @@ becomes
 ...     return t2
 
 A line that writes memory, draws a random number or talks to the host stays.  So does one that raises an error for some values, as the
-factorization that tells whether a matrix is positive definite: `prims.evaluate` reads its result.
+factorization that tells whether a matrix is positive definite: `prims.evaluate` reads its result.  Of more than MOST such lines, as a loop of
+a thousand turns leaves them, the last stay: to compute all of them would take longer than the program.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ from dovetail.trace.passes.grad import JointTrace
 from dovetail.trace.proxies import Proxy, proxies
 from dovetail.trace.raising import may_raise
 
+MOST = 64  # lines that nothing reads and that may raise an error
+
+
+def unread_but_raising(line: BoundSymbol) -> BoundSymbol:
+    """Return the line that reads the first result of a line which may raise an error, so that it stays."""
+    return BoundSymbol(prims.evaluate, (line.writes[0],), {}, None, [line.writes[0]])
+
 
 def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = (), *, errors: bool = False) -> list[BoundSymbol]:
     """Return the lines that compute `outputs` or have effects, where the values in `known` need no computing.
@@ -34,11 +42,13 @@ def needed(lines: list[BoundSymbol], outputs: Any, known: Iterable[Proxy] = (), 
     """
     known = set(known)
     live = set(proxies(outputs)) - known
-    kept = []
+    kept, left = [], MOST if errors else 0
     for line in reversed(lines):
-        raises = errors and line.writes and live.isdisjoint(line.writes) and not line.effects and may_raise(line.symbol, (line.args, line.kwargs))
+        unread = line.writes and live.isdisjoint(line.writes) and not line.effects
+        raises = left > 0 and unread and may_raise(line.symbol, (line.args, line.kwargs))
         if raises:
-            kept.append(BoundSymbol(prims.evaluate, (line.writes[0],), {}, None, [line.writes[0]]))
+            kept.append(unread_but_raising(line))
+            left -= 1
         if raises or line.effects or not live.isdisjoint(line.writes):
             kept.append(line)
             live.update([p for p in line.reads if p not in known] if known else line.reads)
