@@ -14,6 +14,7 @@ from dovetail import dtypes, prims
 from dovetail.dtypes import DType
 from dovetail.frontend.guards.conditions import Answer, Computed, Condition
 from dovetail.prims import recorder
+from dovetail.torch_internals import CLAMP_BY_NUMBERS
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, leaves, tree_map
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from dovetail.prims import Symbol
 
 _SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})  # operations that take a tensor for the number
-_ALIKE = frozenset({"lerp", "clamp", "clamp_min", "clamp_max", "clip"})  # and those that take one of the dtype of the others
+_CLAMPS = frozenset({"clamp", "clamp_min", "clamp_max", "clip"})
+_ALIKE = frozenset({"lerp", *_CLAMPS})  # and those that take one of the dtype of the others
 _LONGEST = 64  # operations in a question about changing numbers that is guarded by its answer
 _COMPUTED: dict[str, Callable] = {"neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
@@ -115,6 +117,8 @@ class ChangingNumbers:
         tensors = [x for x in leaves(tree) if isinstance(x, TensorProxy)]
         if not all(map(_decides_dtype, tensors)):
             return tree
+        if name in _CLAMPS and CLAMP_BY_NUMBERS.convention != "closed" and any([x.spec.requires_grad for x in tensors]):
+            return tree  # at a bound that is a tensor the gradient is another
         if name in _SCALING:
             return tree_map(self._operand, tree)
         kinds = {x.spec.dtype for x in tensors}
