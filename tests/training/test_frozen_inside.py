@@ -16,6 +16,12 @@ from dovetail.errors import Unsupported
 X = torch.arange(3.0)
 
 
+def trained(step, generator, critic):
+    """Return the losses of four steps, and what they leave of the weights."""
+    losses = [step(torch.randn(5, 3), torch.randn(5, 2)) for _ in range(4)]
+    return losses, [(p.detach(), p.requires_grad) for p in (*generator.parameters(), *critic.parameters())]
+
+
 def adversarial_step(compile):
     generator = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
     critic = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
@@ -36,9 +42,7 @@ def adversarial_step(compile):
         second.step()
         return loss.detach()
 
-    compiled = compile(step)
-    losses = [compiled(torch.randn(5, 3), torch.randn(5, 2)) for _ in range(4)]
-    return losses, [(p.detach(), p.requires_grad) for p in (*generator.parameters(), *critic.parameters())]
+    return trained(compile(step), generator, critic)
 
 
 def critic_first(compile):
@@ -57,9 +61,7 @@ def critic_first(compile):
         second.step()
         return loss.detach()
 
-    compiled = compile(step)
-    losses = [compiled(torch.randn(5, 3), torch.randn(5, 2)) for _ in range(4)]
-    return losses, [(p.detach(), p.requires_grad) for p in (*generator.parameters(), *critic.parameters())]
+    return trained(compile(step), generator, critic)
 
 
 def frozen_by_forward(compile):

@@ -55,21 +55,16 @@ class ChangingNumbers:
         self.numbers: dict[Source, NumberProxy] = {}
         self.read: dict[NumberProxy, tuple[Source, float]] = {}  # where each of them is read, and its value in this call
         self.tensors: dict[Proxy, TensorProxy | None] = {}  # None for a number that is computed in another way
-        self.computed: dict[Proxy, bool] = {}  # whether a number is computed of changing ones
-        self.lengths: dict[Proxy, float] = {}
+        self.lengths: dict[Proxy, float] = {}  # how many operations compute a number of changing ones
 
     def add(self, source: Source, tensor: TensorProxy, value: float) -> None:
         number = self.numbers[source] = tensor.item()
         self.read[number] = source, value
-        self.computed[number] = True
         self.tensors[number] = tensor if tensor.spec.dtype is dtypes.float64 else None  # arithmetic of ints would overflow in tensors
 
     def computes(self, number: NumberProxy) -> bool:
         """Return whether a number is a changing one, or computed of such alone."""
-        if number not in self.computed:
-            line = self._arithmetic(number)
-            self.computed[number] = line is not None and all([type(x) is not NumberProxy or self.computes(x) for x in line.args])
-        return self.computed[number]
+        return self._length(number) < math.inf
 
     def _arithmetic(self, number: NumberProxy) -> BoundSymbol | None:
         """Return the line that computes a number of others; None for one that none does."""
