@@ -1,15 +1,15 @@
-"""Run a program statement by statement: one that runs a few times is not worth the time that Python takes to compile its text."""
+"""Run a program line by line: one that runs a few times is not worth the time that Python takes to compile its text."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import Any
 
 from dovetail.trace.ir import BoundSymbol, Trace
 from dovetail.trace.printing import literal, to_callable
-from dovetail.trace.proxies import Proxy
+from dovetail.trace.proxies import Proxy, is_proxy, tree_map
 
 FEW_RUNS = 16  # after so many a program is printed and compiled
 WRITTEN_OUT = (bool, NoneType, float, complex)  # values that a `python_rule` looks at
@@ -46,6 +46,17 @@ class SteppedProgram:
             if out is not None:
                 values[out] = result
         return tuple([values[p] for p in self.trace.outputs])
+
+
+def run_steps(trace: Trace, steps: Sequence[Callable[[dict[Proxy, Any]], None]], values: Sequence[Any]) -> Any:
+    """Return what `trace` computes of `values`, its inputs, by `steps`: one for each line, which puts the line's results into a dict.
+
+    Where a step raises, the local variable `line` tells a traceback which one it was.
+    """
+    env = trace.constants | dict(zip(trace.inputs, values, strict=True))
+    for line, step in zip(trace.lines, steps, strict=True):  # noqa: B007
+        step(env)
+    return tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, trace.outputs)
 
 
 def _step(line: BoundSymbol, trace: Trace) -> tuple[Callable[..., Any], list[Any], tuple[int, ...], Proxy | None]:

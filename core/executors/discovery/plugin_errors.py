@@ -17,6 +17,7 @@ from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.prims import Symbol, no_recorder, recorder
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import BoundSymbol, Trace, brief
+from dovetail.trace.stepping import run_steps
 
 
 class ExecutorWarning(UserWarning):
@@ -149,8 +150,12 @@ def blame(error: Exception) -> None:
 
 
 def failing(at: TracebackType | None) -> tuple[Trace, BoundSymbol] | None:
-    """Return the outermost line of a printed program that was running, and that an executor implements."""
+    """Return the outermost line of a program that was running, and that an executor implements."""
     while at is not None:
+        if at.tb_frame.f_code is run_steps.__code__:
+            line = at.tb_frame.f_locals.get("line")
+            if line is not None and line.implementation is not None:
+                return at.tb_frame.f_locals["trace"], line
         trace = at.tb_frame.f_globals.get("__trace__")
         if isinstance(trace, Trace) and (line := line_at(trace, at.tb_frame.f_code.co_filename, at.tb_lineno)) is not None:
             return trace, line

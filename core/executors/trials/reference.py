@@ -32,6 +32,7 @@ from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws as draws
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.printing import is_region as is_region
+from dovetail.trace.stepping import run_steps
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
 BY_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
@@ -70,7 +71,7 @@ def program(
     alone.lines = [part.replace(implementation=None) for part in written]
     alone.relations = relations_in([(inner.args, inner.kwargs) for part in written for inner in (part, *prims_of([part]))])
     placed = release(sizes(_placed(alone, executors) or dispatch(alone, executors)))
-    run = _interpreted(placed) or to_callable(placed)
+    run = interpreted(placed)
     return lambda *values: list(run(*values))
 
 
@@ -91,24 +92,16 @@ def _placed(trace: Trace, executors: Priority) -> Trace | None:
     return new
 
 
-def _interpreted(trace: Trace) -> Callable[..., Any] | None:
-    """Return a function that runs the lines of a program one after the other; None where one of them is more than a call.
+def interpreted(trace: Trace) -> Callable[..., Any]:
+    """Return a function that runs the lines of a program one after the other, or the compiled program where one of them is more than a call.
 
-    A reference runs a few times: printing and compiling its text takes longer than that.
+    The programs of trials and references run a few times: printing and compiling their text takes longer than that.
     """
     calls = [line for line in trace.lines if line.symbol is not prims.delete]
     if trace.relations is not None or any([line.implementation is None or line.implementation.fn is None for line in calls]):
-        return None
-
+        return to_callable(trace)
     steps = [_step(line) for line in trace.lines]
-
-    def run(*values: Any) -> Any:
-        env = trace.constants | dict(zip(trace.inputs, values, strict=True))
-        for step in steps:
-            step(env)
-        return tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, trace.outputs)
-
-    return run
+    return lambda *values: run_steps(trace, steps, values)
 
 
 def _step(line: BoundSymbol) -> Callable[[dict[Proxy, Any]], None]:

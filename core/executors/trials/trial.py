@@ -24,9 +24,9 @@ from dovetail.executors.dispatching.regions import FusedRegion, RegionSymbol
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
 from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
-from dovetail.executors.trials.reference import generators, is_region, referees, restore
+from dovetail.executors.trials.reference import generators, interpreted, is_region, referees, restore
 from dovetail.prims.spec import TensorSpec
-from dovetail.trace import BoundSymbol, Proxy, Trace, release, to_callable
+from dovetail.trace import BoundSymbol, Proxy, Trace, release
 from dovetail.trace.collector import without_collector
 
 
@@ -61,7 +61,7 @@ class Trial:
     def _run(self, inputs: tuple) -> Any:
         with self.lock:
             if self.run_lines is None:
-                self.run_lines = to_callable(self.trace_run)
+                self.run_lines = interpreted(self.trace_run)
             turn = next_round(self.tried, self.account, self.due)
         token, before = ROUND.set(turn), generators() if self.by_rules else None
         try:

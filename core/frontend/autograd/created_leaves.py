@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,9 +31,15 @@ def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad:
     return autograd.require_gradient(parameter) if needs_grad else parameter
 
 
-def check_no_leaf(p: Proxy, is_leaf: Callable[[Proxy], bool], programs: Iterable[Sequence[BoundSymbol]]) -> None:
+def check_no_leaf(p: Proxy, is_leaf: Callable[[Proxy], bool], programs: Sequence[Sequence[BoundSymbol]]) -> None:
     """Raise where `p`, which is to be written, is a leaf that requires a gradient, or a view of one by a line of `programs`."""
-    root = root_of(p, tracked_views([line for lines in programs for line in lines]))
+    root = p
+    for line in (line for lines in reversed(programs) for line in reversed(lines)):
+        if any([root is result for result in line.writes]):
+            base = root_of(root, tracked_views([line]))
+            if base is root:
+                break
+            root = base
     which = "a leaf" if root is p else "a view of a leaf"
     require(not is_leaf(root), "{} Variable that requires grad is being used in an in-place operation.", which, error=RuntimeError)
 
