@@ -234,7 +234,8 @@ def test_results_kept_by_the_identity_of_inputs_are_caught_by_the_second_call(ki
             torch.testing.assert_close(fn(x), torch.sin(x))
         messages = [str(w.message) for w in caught if isinstance(w.message, dovetail.DisagreementWarning)]
         assert len(messages) == call, messages
-    assert "in whose memory others lay before" in messages[0]
+    # another input may have the id of one that is gone, and then the results differ at once
+    assert "in whose memory others lay before" in messages[0] or (key is id and "elements differ" in messages[0])
 
 
 def test_float64_that_is_computed_in_float32_is_caught():
