@@ -27,6 +27,22 @@ def network(inputs: int = 8, outputs: int = 3) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, outputs))
 
 
+class Called(nn.Module):
+    """A module that calls a function with its parts."""
+
+    def __init__(self, function: Callable, *parts: nn.Module):
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(parts)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*self.parts, *args)
+
+
+def calling(method: str, create: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return what creates a module that calls a method of what `create` returns: jit compiles the forward alone."""
+    return lambda: Called(lambda part, *args: getattr(part, method)(*args), create())
+
+
 def together(create: Callable[[], Callable], makers: tuple[Callable[[int], Any], ...]) -> tuple[Callable, Callable, None]:
     """Return what is compiled, and what makes its arguments for a batch."""
     return create(), lambda batch: (tuple(maker(batch) for maker in makers), {}), None

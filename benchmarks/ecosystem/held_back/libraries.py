@@ -23,7 +23,7 @@ import ultralytics.nn.tasks
 import vector_quantize_pytorch as quantize
 from cases import Case, Collection
 from e3nn import o3
-from parts import hold_back
+from parts import Called, calling, hold_back
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from vit_pytorch import cait, cct, deepvit, levit, max_vit, na_vit, rvt, simple_vit, twins_svt, vit, xcit
@@ -46,17 +46,6 @@ def rows(*shape: int) -> Callable[[int], torch.Tensor]:
 
 def leaves(*shape: int) -> Callable[[int], torch.Tensor]:
     return lambda n: torch.randn(n, *shape, requires_grad=True)
-
-
-class Called(nn.Module):
-    """A module that calls a function with its parts."""
-
-    def __init__(self, function: Callable, *parts: nn.Module):
-        super().__init__()
-        self.function, self.parts = function, nn.ModuleList(parts)
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*self.parts, *args)
 
 
 for name in ("Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "DeepLabV3Plus", "UPerNet", "Segformer"):
@@ -234,13 +223,17 @@ def flow() -> nn.Module:
     return normflows.NormalizingFlow(normflows.distributions.base.DiagGaussian(2), blocks)
 
 
-network("normflows", "affine coupling", flow, rows(2), method="forward_kld")
+network("normflows", "affine coupling", calling("forward_kld", flow), rows(2))
 network(
     "normflows",
     "rational quadratic spline",
-    lambda: normflows.NormalizingFlow(normflows.distributions.base.DiagGaussian(2), [normflows.flows.AutoregressiveRationalQuadraticSpline(2, 1, 8)]),
+    calling(
+        "log_prob",
+        lambda: normflows.NormalizingFlow(
+            normflows.distributions.base.DiagGaussian(2), [normflows.flows.AutoregressiveRationalQuadraticSpline(2, 1, 8)]
+        ),
+    ),
     rows(2),
-    method="log_prob",
 )
 
 network("geoopt", "distance in a ball", lambda: Called(lambda net, x: geoopt.PoincareBall().dist0(net(x) * 0.1), nn.Linear(3, 3)), rows(3))

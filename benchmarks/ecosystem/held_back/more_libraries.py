@@ -45,7 +45,7 @@ import torchsde
 import zuko
 from cases import Case, Collection
 from nnAudio import features
-from parts import hold_back
+from parts import Called, calling, hold_back
 from torch import nn
 
 collection = Collection("captum")
@@ -70,17 +70,6 @@ def images(size: int = 32, channels: int = 3) -> Callable[[int], torch.Tensor]:
 
 def ids(high: int, *shape: int) -> Callable[[int], torch.Tensor]:
     return lambda n: torch.randint(0, high, (n, *shape))
-
-
-class Called(nn.Module):
-    """A module that calls a function with its parts."""
-
-    def __init__(self, function: Callable, *parts: nn.Module):
-        super().__init__()
-        self.function, self.parts = function, nn.ModuleList(parts)
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*self.parts, *args)
 
 
 def mlp(inputs: int = 8, outputs: int = 3) -> nn.Module:
@@ -165,7 +154,7 @@ for kind in ("text", "image"):
         {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},
         {"context_length": 8, "vocab_size": 50, "width": 32, "heads": 2, "layers": 2},
     )
-    network("open-clip-torch", f"CLIP, {kind}", clip, ids(50, 8) if kind == "text" else images(), method=f"encode_{kind}", modes=("eval",))
+    network("open-clip-torch", f"CLIP, {kind}", calling(f"encode_{kind}", clip), ids(50, 8) if kind == "text" else images(), modes=("eval",))
 network("open-clip-torch", "CLIP", lambda: Called(lambda net, image, text: net(image, text)[:2], clip()), images(), ids(50, 8))
 network("open-clip-torch", "ClipLoss", open_clip.ClipLoss, leaves(8), leaves(8), lambda n: torch.tensor(2.0), modes=("train",))
 
@@ -226,8 +215,8 @@ def autoregressive(*, splines: bool) -> nn.Module:
     return nflows.flows.Flow(nflows.transforms.CompositeTransform(steps), nflows.distributions.StandardNormal([3]))
 
 
-network("nflows", "autoregressive, affine", lambda: autoregressive(splines=False), rows(3), method="log_prob")
-network("nflows", "autoregressive, splines", lambda: autoregressive(splines=True), rows(3), method="log_prob")
+network("nflows", "autoregressive, affine", calling("log_prob", lambda: autoregressive(splines=False)), rows(3))
+network("nflows", "autoregressive, splines", calling("log_prob", lambda: autoregressive(splines=True)), rows(3))
 for name, create in {
     "affine coupling": lambda: pyro.distributions.transforms.affine_coupling(4, [8]),
     "spline": lambda: pyro.distributions.transforms.Spline(4, count_bins=4),
@@ -359,7 +348,7 @@ network(
     ids(4, 6),
     lambda n: torch.arange(6) < torch.randint(1, 7, (n, 1)),
 )
-network("pytorch-crf", "decode", lambda: torchcrf.CRF(4, batch_first=True), rows(6, 4), method="decode", modes=("eval",))
+network("pytorch-crf", "decode", calling("decode", lambda: torchcrf.CRF(4, batch_first=True)), rows(6, 4), modes=("eval",))
 for name in ("dct", "idct", "dct_2d", "dct_3d"):
     network("torch-dct", name, lambda name=name: getattr(torch_dct, name), leaves(4, 4, 8), modes=("call",))
 network("nnAudio", "STFT", lambda: features.STFT(n_fft=64, hop_length=16, verbose=False, output_format="Magnitude"), leaves(256))
