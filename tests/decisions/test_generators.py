@@ -108,3 +108,90 @@ def test_draws_and_states_are_those_of_eager_mode(program):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert outcomes(dovetail.jit, program) == outcomes(lambda function: function, program)
+
+
+class Sampler:
+    """What keeps a generator between calls."""
+
+    def __init__(self):
+        self.own = None
+
+
+def as_new(x, sampler):
+    return x * torch.rand(3, generator=torch.Generator())
+
+
+def seeded_by_an_argument(x, sampler):
+    generator = torch.Generator().manual_seed(int(x.shape[0]))
+    noise = torch.randn(3, generator=generator)
+    if (x + noise).sum() > 0:
+        return torch.rand(3, generator=generator) - noise
+    while noise.sum() < 1:
+        noise = noise + torch.rand(3, generator=generator)
+    return noise
+
+
+def several_at_once(x, sampler):
+    generators = [torch.Generator().manual_seed(i) for i in range(3)]
+    total = sum(torch.randn(3, generator=each) for each in generators)
+    for each in generators:
+        if total.sum() + x.sum() > 0:
+            total = total - torch.rand(3, generator=each)
+    return total
+
+
+def one_on_each_way(x, sampler):
+    generator = torch.Generator().manual_seed(1) if x.sum() > 0 else torch.Generator()
+    other = torch.Generator().manual_seed(2)
+    if x[0] > 0:
+        return torch.rand(2, generator=generator), torch.rand(2, generator=other), generator
+    return torch.rand(2, generator=other), generator
+
+
+def state_put_back(x, sampler):
+    generator = torch.Generator().manual_seed(5)
+    state = generator.get_state()
+    first = torch.rand(2, generator=generator)
+    if x.sum() > 0:
+        generator.set_state(state)
+    return first, torch.rand(2, generator=generator), generator.get_state()
+
+
+def kept_from_the_first_call_on(x, sampler):
+    if sampler.own is None:
+        sampler.own = torch.Generator().manual_seed(4)
+    return x * torch.randn(3, generator=sampler.own)
+
+
+def left_anew_by_each_call(x, sampler):
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(3, generator=generator)
+    sampler.own = generator if (x + noise).sum() > 0 else torch.Generator()
+    return noise
+
+
+@pytest.mark.parametrize(
+    "program",
+    [as_new, seeded_by_an_argument, several_at_once, one_on_each_way, state_put_back, kept_from_the_first_call_on, left_anew_by_each_call],
+)
+def test_a_generator_that_the_program_creates_is_new_in_each_call(program):
+    compiled, states = dovetail.jit(program), [Sampler(), Sampler()]
+    drawn, returned = torch.Generator().manual_seed(0), []
+    for _ in range(10):
+        x = torch.randn(3, generator=drawn)
+        results = [call(x, state) for call, state in zip((compiled, program), states)]
+        torch.testing.assert_close(*[_with_states(result) for result in results], rtol=0, atol=1e-6)
+        assert (states[0].own is None) == (states[1].own is None)
+        if states[0].own is not None:
+            assert torch.equal(*[state.own.get_state() for state in states])
+        returned += [x for x in _parts(results[0]) if isinstance(x, torch.Generator)]
+    assert len(set(map(id, returned))) == len(returned)
+    assert compiled.cache_info().misses < 7
+
+
+def _parts(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _with_states(result):
+    return [x.get_state() if isinstance(x, torch.Generator) else x for x in _parts(result)]

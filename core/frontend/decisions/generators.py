@@ -13,7 +13,8 @@ from dovetail.langs.torch import CHECKS
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, TensorProxy, leaves
 
-_SEEDS = ("torch.manual_seed", "torch.get_rng_state", "torch.set_rng_state")
+_SEEDS = {"torch.manual_seed", "torch.get_rng_state", "torch.set_rng_state"}
+_SEEDS |= {"torch.Generator.manual_seed", "torch.Generator.get_state", "torch.Generator.set_state"}
 States = dict[Any, Any]  # a device, or a generator -> its state
 
 
@@ -36,17 +37,16 @@ class Generators:
         for line in effects(lines):
             if line.symbol in (prims.item, prims.evaluate) or line.symbol in CHECKS:
                 continue
-            if seeds(line):
-                self.devices |= {*self.everything()}
-                continue
-            if Tag.RANDOM not in line.symbol.tags:
+            if Tag.RANDOM not in line.symbol.tags and not seeds(line):
                 return f"{line.symbol} has an effect of its own"
             own = [x for x in leaves((line.args, line.kwargs)) if isinstance(x, torch.Generator)]
             for generator in own:
                 self.note_host(generator)
             if own:
                 continue
-            if (why := self.note_devices({p.spec.device for p in line.writes if isinstance(p, TensorProxy)})) is not None:
+            if seeds(line):
+                self.devices |= {*self.everything()}
+            elif (why := self.note_devices({p.spec.device for p in line.writes if isinstance(p, TensorProxy)})) is not None:
                 return why
         return None
 
@@ -90,7 +90,7 @@ class Generators:
 
 
 def seeds(line: BoundSymbol) -> bool:
-    """Return whether a line sets or reads the states of torch's default generators."""
+    """Return whether a line sets or reads the state of a generator of torch's, or of the default ones."""
     return line.symbol.path in _SEEDS
 
 

@@ -210,6 +210,7 @@ class Graph:
         self.lock = RLock()
         self.slots: dict[Any, int] = {}
         self.generators = Generators()
+        self.created: dict[Any, Any] = {}  # (which, device) -> a generator of torch's that the program creates, the same one on all ways
         self.written: set[int] = set()
         self.eager_calls = 0
         self.warned: set[str] = set()

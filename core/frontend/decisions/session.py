@@ -81,11 +81,16 @@ class Session(CountingRequester):
         self.places: dict[Proxy, int] = {}  # an input -> its slot
         self.guarded: dict[GuardKey, Guard] = {}  # the guards of values so far
         self.counted_guards = 0  # of the tracker's
+        self.generators = 0  # of torch, which the program has created
         self.of_classes: tuple[int, dict[GuardKey, Guard]] = 0, {}  # those of classes, and of how many classes and attributes
 
     @property
     def raises_late(self) -> bool:
         return not is_handled()
+
+    def created(self, new: torch.Generator) -> torch.Generator:
+        self.generators += 1
+        return self.graph.created.setdefault((self.generators, new.device), new)
 
     def run(self) -> tuple:
         """Return what comes next, as a `Walk` has it; nothing where it ends at the first decision."""

@@ -40,7 +40,7 @@ from dovetail.frontend.recording import host_numbers, nn_module_tracing
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.control_flow import CONTROL_FLOW, program_of
 from dovetail.frontend.recording.data_writes import is_replaced
-from dovetail.frontend.recording.generators import TRACED, call_method, generator_method, guard_same
+from dovetail.frontend.recording.generators import TRACED, call_method, create, generator_method, guard_same
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata, method_changing
 from dovetail.frontend.recording.storage_offsets import storage_offset
@@ -193,6 +193,8 @@ class CallHooks(ValueHooks):
             return real.is_inference()
         if function is torch.Tensor.storage_offset and is_proxy(args[0]) and (offset := storage_offset(tracker, args[0])) is not None:
             return offset
+        if function is torch.Generator:
+            return create(self.environment.session, *_native_arguments(tracker, function, args, kwargs))
         if kind is MethodDescriptorType and function in CHANGES:
             return change_metadata(self, function, *args, **kwargs)
         if kind is OpOverload and (method := method_changing(function)) is not None:

@@ -39,6 +39,19 @@ def call_method(tracker: Tracker, function: Any, name: str, args: list[Any], kwa
     raise Unsupported(f"torch.Generator.{name} is not traced, only manual_seed, get_state and set_state; call it outside\n  called at {user_line()}")
 
 
+def create(session: Any, args: list[Any], kwargs: dict[str, Any]) -> torch.Generator:
+    """Create a generator once for all calls, and let each call begin with it as it is when it is new."""
+    new = torch.Generator(*args, **kwargs)
+    generator = new if session is None else session.created(new)
+    host_line(torch.Generator.manual_seed, (generator, new.initial_seed()))
+    return generator
+
+
+def copy_of(generator: torch.Generator) -> torch.Generator:
+    """Return another generator in the same state."""
+    return torch.Generator(generator.device).set_state(generator.get_state())
+
+
 def guard_same(tracker: Tracker, value: Any) -> None:
     """Guard that a function or generator from outside, which is not traced into, is the same one at every call."""
     source = tracker.source(value)

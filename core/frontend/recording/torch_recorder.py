@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import MethodDescriptorType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
 from dovetail.frontend.recording.changing_numbers import INPUTS, ChangingNumbers
 from dovetail.frontend.recording.data_writes import set_data
+from dovetail.frontend.recording.generators import copy_of
 from dovetail.frontend.recording.metadata_writes import CHANGING
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
 from dovetail.frontend.recording.torch_globals import GlobalSettings
@@ -157,6 +159,9 @@ class TorchRecorder(CallHooks):
     def is_buffer(self, value: Any) -> bool:
         numpy = sys.modules.get("numpy")
         return numpy is not None and isinstance(value, numpy.ndarray)
+
+    def copier(self, value: Any) -> Callable[[], Any] | None:
+        return partial(copy_of, value) if isinstance(value, torch.Generator) else None
 
     def is_known(self, value: Any) -> bool:
         numpy = sys.modules.get("numpy")

@@ -79,6 +79,10 @@ class Recorder:
         """Return whether `value` holds data in C that a caller may write to, so that every call returns a copy of its own."""
         return False
 
+    def copier(self, value: Any) -> Callable[[], Any] | None:
+        """Return what copies `value`, an object that the program creates and that all calls use, as a call has left it; None for other objects."""
+        return None
+
     def is_known(self, value: Any) -> bool:
         """Return whether C code of the framework may look into an outside object."""
         return False

@@ -138,6 +138,8 @@ class Templates:
         if isinstance(value, (bytearray, array)) or self.tracker.recorder.is_buffer(value):
             kept = copy(value)
             return lambda values: copy(kept), None
+        if (copied := self.tracker.recorder.copier(value)) is not None:
+            return lambda values: copied(), None
         if kind in T_STRINGS:
             parts = [self.of(part) for part in arguments_of(value)]
             return lambda values: kind(*[part(values) for part in parts]), None
