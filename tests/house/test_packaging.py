@@ -132,7 +132,8 @@ def test_every_import_is_of_something_declared(root, project, files):
         "optax",
         "nvfuser_direct",
     }  # used where they are there: peers in the benchmarks; what several distributions bring, by torch version
-    brings = {"neuralop": ["neuraloperator"], **importlib.metadata.packages_distributions()}  # the first is in the ecosystem's environment alone
+    elsewhere = {"neuralop": "neuraloperator", "pyro": "pyro-ppl", "tltorch": "tensorly-torch", "torchcrf": "pytorch-crf"}  # in the ecosystem's environment
+    brings = {module: [distribution] for module, distribution in elsewhere.items()} | importlib.metadata.packages_distributions()
 
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
         brought = {canonicalize_name(module), *map(canonicalize_name, brings.get(module, ()))}
