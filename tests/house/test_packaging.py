@@ -132,8 +132,15 @@ def test_every_import_is_of_something_declared(root, project, files):
         "optax",
         "nvfuser_direct",
     }  # used where they are there: peers in the benchmarks; what several distributions bring, by torch version
-    elsewhere = {"neuralop": "neuraloperator", "pyro": "pyro-ppl", "tltorch": "tensorly-torch", "torchcrf": "pytorch-crf"}  # in the ecosystem's environment
-    brings = {module: [distribution] for module, distribution in elsewhere.items()} | importlib.metadata.packages_distributions()
+    elsewhere = {
+        "neuralop": "neuraloperator",
+        "open_clip": "open-clip-torch",
+        "pyro": "pyro-ppl",
+        "tltorch": "tensorly-torch",
+        "torchcrf": "pytorch-crf",
+    }
+    brings = {module: [distribution] for module, distribution in elsewhere.items()}  # those of the ecosystem's environment alone
+    brings |= importlib.metadata.packages_distributions()
 
     for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
         brought = {canonicalize_name(module), *map(canonicalize_name, brings.get(module, ()))}
