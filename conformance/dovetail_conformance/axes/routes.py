@@ -1,7 +1,7 @@
 """Cotangents that reach a grad rule in a layout of their own.
 
-A compiled function makes the cotangents that autograd passes to it row-major. In which layout the rule of an operation finds its cotangent is up to
-what the program computes of the result: transposed behind a product with its transpose, repeated behind a sum.
+A compiled function lays the cotangents that autograd passes to it out as its results are. In which layout the rule of an operation finds its
+cotangent is up to what the program computes of the result: transposed behind a row-major copy of its transpose, repeated behind a sum.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _reversed(x: Tensor) -> Tensor:
 
 
 def _times_one(x: Tensor) -> Tensor:
-    return _reversed(x) * 1.0  # a view alone is taken from the result outside of the program
+    return _reversed(x).contiguous() * 1.0  # a view alone is taken from the result outside of the program
 
 
 def _behind_zeros(x: Tensor) -> Tensor:
