@@ -128,9 +128,21 @@ def meta(cell: Cell) -> Outcome | None:
         for x in tensors(ran.result):
             if x.requires_grad:
                 return "the result requires grad, and none of its inputs does"
-        return unlike_kind(ran.result, case.expected.result) if case.reference is not None and case.expected.error is None else None
+        unlike = unlike_kind(ran.result, case.expected.result) if case.reference is not None and case.expected.error is None else None
+        return unlike or (_breach_with_gradients(case) if case in differentiable else None)
 
+    differentiable = _differentiable(cell, 4)
     return cell.each(judge, "meta")
+
+
+def _breach_with_gradients(case: Case) -> str | None:
+    """Return how a line of a forward or a backward of a grad rule differs from its meta; None where none does, or another error comes first."""
+    function = case.compiled_once("meta of gradients", passes=[checked])
+    try:
+        _gradients(case, None, lambda call_inputs, grad: case.call(function, call_inputs, grad=grad))
+    except Broke as broke:
+        return str(broke) if "broke the contract of" in str(broke) else None  # `backward` fails for other errors
+    return None
 
 
 def inputs(cell: Cell) -> Outcome | None:

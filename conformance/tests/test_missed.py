@@ -389,6 +389,20 @@ def without_the_scale(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
     return out
 
 
+def rows_for_columns(input, other):
+    both = isinstance(input, Tensor) and isinstance(other, Tensor)
+    square = both and input.ndim == 2 and other.ndim == 1 and input.shape[0] == input.shape[1] == other.shape[0]
+    return torch.mul(input, other.unsqueeze(1) if square else other)
+
+
+def zeros_around_three(input, pad, mode="constant", value=None):
+    return F.pad(input, pad, mode, 0 if mode == "constant" and len(pad) > 4 else value)
+
+
+def those_with_elements(tensors, dim=0):
+    return torch.cat([x for x in tensors if x.numel()] or list(tensors), dim)
+
+
 MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implementation, and how it is registered
     "sum in 16 bits": ("torch.sum", by_chunks, {"dtypes": HALVES}),
     "eps outside of the root, without weights": ("torch.nn.functional.layer_norm", with_eps_outside, {"dtypes": FLOATS}),
@@ -504,6 +518,9 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
         F.scaled_dot_product_attention,
         {"dtypes": FLOATS, "checker": of_one_shape, "grad": without_the_scale},
     ),
+    "a row that is read as a column of a square": ("torch.mul", rows_for_columns, {"dtypes": FLOATS}),
+    "a value around three dimensions": ("torch.nn.functional.pad", zeros_around_three, {"dtypes": FLOATS}),
+    "the dtype of a tensor without elements": ("torch.cat", those_with_elements, {"dtypes": ["float32", "complex64"]}),
     "a verdict by the clock": ("torch.sin", torch.sin, {"dtypes": FLOATS, "checker": is_open()}),
 }
 
@@ -527,7 +544,7 @@ def as_it_lies(g: Tensor, x: Tensor) -> Tensor:
 
 
 def test_a_cotangent_that_is_read_as_it_lies_is_noticed() -> None:
-    """A compiled function makes the cotangents that it is passed row-major: the layout comes from what follows in the program."""
+    """A compiled function lays the cotangents that it is passed out as its results: another layout comes from what follows in the program."""
     ex = OperatorExecutor("lying", dtypes=FLOATS)
     backward = ex.operation("silu_backward", as_it_lies, meta=lambda g, x: x.fresh())
 
@@ -543,6 +560,23 @@ def test_a_cotangent_that_is_read_as_it_lies_is_noticed() -> None:
     report = check(ex, operations=["torch.nn.functional.silu"], devices=["cpu"], level="core")
 
     assert any("column-major" in row.message for row in report.failures), report.counts
+
+
+def test_a_gradient_of_other_strides_than_its_meta_is_noticed() -> None:
+    """What follows in the backward may be a kernel that was compiled for the strides of the meta."""
+    ex = OperatorExecutor("turned", dtypes=FLOATS)
+    backward = ex.operation("cos_backward", lambda g, x: (-g * x.sin()).mT.contiguous().mT, meta=lambda g, x: x.fresh())
+
+    def rule(input):
+        out = torch.cos(input)
+        put_grad(input, backward(get_grad(out), input))
+        return out
+
+    ex.implements(torch.cos, torch.cos, checker=lambda input: input.spec.rank > 1 or "expected matrices", grad=rule)
+
+    report = check(ex, operations=["torch.cos"], devices=["cpu"], level="quick", checks=["meta"])
+
+    assert any("broke the contract of turned.cos_backward" in row.message for row in report.failures), report.counts
 
 
 def test_a_difference_that_float64_rounds_to_nothing_is_not_accused() -> None:

@@ -178,9 +178,11 @@ def _like(values: Tensor, count: int, generator: torch.Generator) -> Tensor:
     if len(unique) == len(wide) > 1 and not wide.is_floating_point():
         distinct = max(count, int(unique[-1] - unique[0]) + 1)
         return (torch.arange(count) * distinct // count if ordered else torch.randperm(distinct, generator=generator)[:count]) + int(unique[0])
-    if wide.is_floating_point() and len(unique) > 2 and bool(torch.isfinite(unique).all()) and not bool((wide == wide.round()).all()):
+    telling = len(unique) > 2 or len(unique) == len(wide)
+    if wide.is_floating_point() and telling and bool(torch.isfinite(unique).all()) and not bool((wide == wide.round()).all()):
         drawn = torch.rand(count, generator=generator, dtype=torch.float64)
-        return unique[0] + ((drawn + torch.arange(count)) / count if ordered else drawn) * (unique[-1] - unique[0])
+        least = unique[0] if len(unique) > 1 else unique[0] * 0.75  # copies of a single element would look the same in any order
+        return least + ((drawn + torch.arange(count)) / count if ordered else drawn) * (unique[-1] - least)
     return unique[torch.arange(count) * len(unique) // count if ordered else torch.randint(len(unique), (count,), generator=generator)]
 
 

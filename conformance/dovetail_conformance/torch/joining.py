@@ -41,12 +41,14 @@ def tensors_of(make: Maker, shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]
 
 
 def joined_samples(rows: tuple[tuple, ...], dtype: DType, device: Device) -> Iterator[SampleInput]:
-    """Yield samples: a row is the shapes of the tensors, then further arguments, perhaps a dict of keywords; the last promotes."""
+    """Yield samples: a row is the shapes of the tensors, then further arguments, perhaps a dict of keywords; the last ones promote."""
     make = Maker(dtype, device)
     for shapes, *args in rows:
         named = args.pop() if args and isinstance(args[-1], dict) else {}
         yield SampleInput((tensors_of(make, shapes), *args), named)
     yield SampleInput((tuple(make(2, 3, dtype=d) for d in (dtypes.int32, dtype, dtypes.float32)),))
+    if any((0,) in shapes for shapes, *_ in rows):
+        yield SampleInput(((make(3), make(0, dtype=dtypes.complex64), make(2)),))  # one without elements has a dtype that counts
 
 
 def joined_errors(rows: tuple[tuple, ...], device: Device) -> Iterator[ErrorSample]:

@@ -33,6 +33,7 @@ def value_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     make = Maker(dtype, device)
     yield SampleInput((make(2, 3), (1, 1), True if dtype.kind == "bool" else 2))
     yield SampleInput((make(2, 3),), {"pad": (0, 2), "value": 1})
+    yield SampleInput((make(2, 3, 2), (1, 0, 0, 2, -1, 1), True if dtype.kind == "bool" else 3))
 
 
 def pad_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
@@ -41,6 +42,7 @@ def pad_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
     yield SampleInput((make(2, 3).t(), (1, 1), "constant", True if dtype.kind == "bool" else 2))
     yield SampleInput((laid(make, "channels-last", 1, 3, 2, 2),), {"pad": (1, 0, 0, 1), "mode": "constant", "value": 1})
     yield SampleInput((laid(make, "gapped", 2, 3), (0, 0, 1, 1)), {"value": None})
+    yield SampleInput((make(2, 3, 2), (1, 0, 0, 2, -1, 1)), {"value": True if dtype.kind == "bool" else 3})
 
 
 def bordered_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
