@@ -57,7 +57,7 @@ def test_34_two_results_that_are_one_are_a_breach():
     own = of("own", two, lambda x: (x + 1,) * 2)
     with pytest.raises(ExecutorError, match="t2 shares memory with the result t1, and by its meta they are two"):
         run(lambda x: two(x), torch.ones(3), executors=[own])
-    with pytest.raises(ExecutorError, match="it has 2 results, and Tensor was returned"):
+    with pytest.raises(ExecutorError, match="it returns a tuple of 2 results, and Tensor was returned"):
         run(lambda x: two(x), torch.ones(3), executors=[of("own", two, lambda x: x + 1)])
 
 

@@ -38,13 +38,14 @@ def _checked(line: BoundSymbol, position: int) -> BoundSymbol:
         before = copies(line, args, kwargs)
         result = implementation.fn(*args, **kwargs)
         if (message := broken(line, args, kwargs, result, before)) is not None:
-            raise ContractError(_breach(line, message))
+            raise ContractError(breached(line, message))
         return result
 
     return line.replace(implementation=replace(implementation, name=f"{implementation.name}_{position}", fn=run, path=None))
 
 
-def _breach(line: BoundSymbol, message: str) -> str:
+def breached(line: BoundSymbol, message: str) -> str:
+    """Return the error for a line that broke its contract: `message` says how."""
     ex = BY_NAME.get(line.implementation.executor)
     who = line.implementation.executor if ex is None else named(ex)
     names = ", ".join(p.name for p in line.writes)
@@ -81,7 +82,7 @@ def paired(out: Any, result: Any) -> Iterator[tuple[Any, Any]]:
     """Pair each result of a line with what was returned for it."""
     if issubclass(type(out), (tuple, list)):  # isinstance would also ask a proxy which class it stands for
         if not isinstance(result, (tuple, list)) or len(result) != len(out):
-            yield f"{len(out)} results", result
+            yield f"a tuple of {len(out)} result{'s' * (len(out) != 1)}", result
             return
         for a, b in zip(out, result, strict=True):
             yield from paired(a, b)
@@ -97,7 +98,8 @@ def _differs(expected: Any, got: Any) -> str | None:
         kind = NUMBERS[expected.spec.kind]
         return None if type(got) is kind else f"{expected.name} is {kind.__name__} by its meta, and {type(got).__name__} was returned"
     if isinstance(expected, str):
-        return f"it has {expected}, and {'nothing' if got is None else type(got).__name__} was returned"
+        returned = f"a {type(got).__name__} of {len(got)}" if isinstance(got, (tuple, list)) else "nothing" if got is None else type(got).__name__
+        return f"it returns {expected}, and {returned} was returned"
     return None
 
 

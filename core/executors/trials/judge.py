@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 
 from dovetail.executors.contract.executor import Executor
-from dovetail.executors.discovery.plugin_errors import ExecutorWarning, call
-from dovetail.executors.dispatching.check_contract import broken, copies, paired, same_bits
+from dovetail.executors.discovery.plugin_errors import ContractError, ExecutorWarning, call
+from dovetail.executors.dispatching.check_contract import breached, broken, copies, paired, same_bits
 from dovetail.executors.dispatching.codegen import identical, region_key
 from dovetail.executors.dispatching.distrust import DISTRUST, digest, folder, structure
 from dovetail.executors.ordering.resolve_order import Priority
@@ -85,7 +85,12 @@ class Judge:
             began = time.perf_counter()
             result = fn(*args, **kwargs)
             tried.took = time.perf_counter() - began
-            return result
+            if turn is None or into or (breach := broken(line, args, kwargs, result, [])) is None:
+                return result
+            if _exempt(line) is not None:
+                raise ContractError(breached(line, breach))
+            inputs = dict(zip(_read(line), _values(line, args, kwargs)))
+            return _filled(line, inputs, self.judged(tried, inputs, _results(line, result), breach=breach))
         inputs = dict(zip(_read(line), _values(line, args, kwargs)))
         if tried.excluded:
             return _filled(line, inputs, self._right(tried, inputs))
@@ -115,7 +120,7 @@ class Judge:
         got = _results(line, result)
         if before is not None:
             return self._drawn(tried, inputs, result, got, before, again)
-        breach = broken(line, args, kwargs, result, were) if not written else None
+        breach = _with_history(line, result, inputs) or (broken(line, args, kwargs, result, were) if not written else None)
         restore_written(breach, args, kwargs, were)
         right = self.judged(tried, inputs, got, took, None if once else again, breach, first)
         return result if right is got else _filled(line, inputs, right)
@@ -130,10 +135,13 @@ class Judge:
         breach: str | None = None,
         first: list[Any] | None = None,
     ) -> list[Any]:
-        """Return `got`, or what the reference computes in its place where they disagree; `first` are the results of a run before."""
+        """Return `got`, or what the reference computes in its place where they disagree; `first` are the results of a run before.
+
+        Raises ContractError for a `breach` of the contract where no reference runs the line: kernels behind it rely on what its meta promises.
+        """
         turn = ROUND.get()
         scope = Scope(OVER) if turn is None else self._scope(tried, turn, took)
-        if scope.excuse is not None:
+        if scope.excuse is not None and breach is None:
             tried.outcome = tried.outcome if tried.tries else scope.excuse
             return got
         right = None
@@ -144,6 +152,8 @@ class Judge:
                 difference, right = self._compared(tried, inputs, got, breach, again, turn, took, first)
         except Exception as error:
             tried.outcome = _untried(error)
+            if breach is not None:
+                raise ContractError(breached(tried.operation, breach)) from error
             return got
         tried.tries += 1
         if difference is None:
@@ -420,7 +430,15 @@ def _may_copy(size: int, turn: Round) -> bool:
 def _results(line: BoundSymbol, returned: Any) -> list[Any]:
     """Return the results of a line in order, from the form in which it returns them."""
     values = {p: x for p, x in paired(line.out, returned) if is_proxy(p)}
-    return [values[p] for p in line.writes]
+    return [values.get(p) for p in line.writes]  # the contract says which of them are missing
+
+
+def _with_history(line: BoundSymbol, returned: Any, inputs: dict[Proxy, Any]) -> str | None:
+    """Return which result requires grad where no input does, as one that a kernel computes from a parameter of its own; None where none does."""
+    if any([isinstance(x, torch.Tensor) and x.requires_grad for x in inputs.values()]):
+        return None
+    name = next((p.name for p, x in paired(line.out, returned) if is_proxy(p) and isinstance(x, torch.Tensor) and x.requires_grad), None)
+    return f"{name} requires grad, and none of its arguments does; compute it under torch.no_grad()" if name is not None else None
 
 
 def _filled(line: BoundSymbol, inputs: dict[Proxy, Any], results: list[Any]) -> Any:
