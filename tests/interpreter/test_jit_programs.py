@@ -443,6 +443,51 @@ def test_an_opaque_function_runs_at_every_call_on_real_tensors():
     torch.testing.assert_close(x.grad, 2 * X * (X * X).cos())
 
 
+def through_numpy(x):
+    return torch.from_numpy(x.detach().numpy().cumsum())
+
+
+class Host:
+    def run(self, x):
+        return through_numpy(x)
+
+
+host = Host()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        lambda: dovetail.opaque(through_numpy, meta=torch.empty_like),
+        lambda: dovetail.opaque(through_numpy, meta=lambda x: x.new_empty(x.shape)),
+        lambda: dovetail.opaque(meta=torch.empty_like)(through_numpy),
+        lambda: dovetail.opaque(host.run, meta=torch.empty_like),
+    ],
+)
+def test_a_function_that_the_program_marks_as_opaque_runs_at_every_call(mark):
+    compiled = dovetail.jit(lambda x: mark()(x * 2) + 1)
+    for shift in (0, 1, 2):
+        torch.testing.assert_close(compiled(X[0] + shift), through_numpy((X[0] + shift) * 2) + 1)
+    assert compiled.cache_info().misses == 1
+
+
+def test_a_function_that_the_program_creates_and_marks_as_opaque_is_refused():
+    def fn(x):
+        @dovetail.opaque(meta=torch.empty_like)
+        def shifted(y):
+            return through_numpy(y) + x
+
+        return shifted(x)
+
+    with pytest.raises(Unsupported, match="creates the function .*shifted and marks it as opaque.*define it outside"):
+        dovetail.jit(fn)(X[0])
+
+
+def test_an_opaque_function_that_cannot_run_on_fake_tensors_is_told_to_have_a_meta():
+    with pytest.raises(RuntimeError, match="pass dovetail.opaque a meta= that needs none"):
+        dovetail.jit(lambda x: dovetail.opaque(through_numpy)(x) + 1)(X[0])
+
+
 def test_an_opaque_function_that_gives_no_tensor_is_refused():
     @dovetail.opaque(meta=lambda x: 1.0)
     def number(x):

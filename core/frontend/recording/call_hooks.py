@@ -48,7 +48,7 @@ from dovetail.frontend.recording.tracked_environment import WAYS_OUT
 from dovetail.frontend.recording.value_hooks import ValueHooks
 from dovetail.frontend.subclasses import is_wrapper_class, overridden_as, overriding, overriding_classes, wrappers_in
 from dovetail.frontend.wrappers.dispatching import Wrappers
-from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, SymbolicInt, not_traced
+from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, SymbolicInt, not_traced, opaque_function
 from dovetail.langs.torch.foreach import LISTS_IN_PLACE
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
@@ -381,6 +381,8 @@ class CallHooks(ValueHooks):
     def _ours(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of this package, with arguments that native code may read."""
         guard_same(tracker, function)
+        if function is opaque_function:
+            return _marked_opaque(tracker, args, kwargs)
         if function is apply_traced:  # the program's own forward gets the arguments as they are
             for name in _FUNCTION_PARTS:
                 tracker.from_class(args[0], name)
@@ -506,6 +508,18 @@ class CallHooks(ValueHooks):
 def _opened(value: Any) -> Any:
     """Return a sequence that C code iterates as a list, and those in it."""
     return [_opened(x) for x in value] if isinstance(value, (list, tuple, deque)) else value
+
+
+def _marked_opaque(tracker: Tracker, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable:
+    """Mark a function from outside as opaque, which the program calls as it is: not through the tracker, which has ended by then."""
+    for function in args:
+        if type(function) is FunctionType and tracker.source(function) is None and not is_own_code(function.__code__):
+            raise Unsupported(
+                f"the program creates the function {function.__qualname__} and marks it as opaque, so that no call would see what it reads there; "
+                "define it outside of the compiled function, with @dovetail.opaque above it"
+            )
+        tracker.pin(function)
+    return opaque_function(*args, **kwargs)
 
 
 def _native_arguments(tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

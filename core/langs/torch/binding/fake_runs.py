@@ -16,6 +16,7 @@ import torch
 from dovetail.devices import Device
 from dovetail.errors import (
     DovetailError,
+    InputError,
     InputIndexError,
     InputNotImplementedError,
     InputRuntimeError,
@@ -24,8 +25,9 @@ from dovetail.errors import (
     ValueDependent,
 )
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
-from dovetail.langs.torch.binding.names import name_of, not_traced
+from dovetail.langs.torch.binding.names import NAMED, name_of, not_traced
 from dovetail.langs.torch.binding.shape_rules import has_sizes, meta_tensor, size_in, symbolic
+from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES
 from dovetail.prims import NumberSpec, TensorSpec
 from dovetail.prims.sizes import Size, hint_of
@@ -155,7 +157,10 @@ def _run_on_numbers(run: Callable, func: Callable, args: tuple, kwargs: dict) ->
     except DovetailError:
         raise
     except Exception as error:
-        raise _translate_error(error, func) from error
+        translated = _translate_error(error, func)
+        if func in NAMED and func not in STAND_INS and isinstance(translated, InputError):  # it may read values, as NumPy does
+            translated = type(translated)(f"{translated}; it ran on fake tensors, which have no values: pass dovetail.opaque a meta= that needs none")
+        raise translated from error
     finally:
         _log.disabled = quiet
 
