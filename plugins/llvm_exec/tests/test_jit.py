@@ -139,6 +139,25 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     assert call(kernel, 1) == 6
 
 
+@pytest.mark.parametrize("kind", ["a file", "read-only"])
+def test_a_draft_gives_way_where_its_object_cannot_be_removed(tmp_path, monkeypatch, kind):
+    if kind == "a file":
+        (tmp_path / "cache").touch()
+    compiler = jit.Compiler(folder=tmp_path / "cache")
+    draft = compiler.shared(adding(7), "f", draft=True)
+    assert draft.draft
+
+    def refuse(path, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", path)
+
+    if kind == "read-only":
+        monkeypatch.setattr(jit.os, "unlink", refuse)
+    kernel = compiler.finished(draft)
+
+    assert not kernel.draft
+    assert call(kernel, 1) == 8
+
+
 def test_no_temporary_file_stays(tmp_path):
     compiler = jit.Compiler(folder=tmp_path)
     threads = [threading.Thread(target=compiler.compile, args=(adding(n % 3), "f")) for n in range(9)]

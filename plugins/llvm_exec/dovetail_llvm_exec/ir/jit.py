@@ -121,7 +121,8 @@ class Compiler:
         if kernel is None or kernel.draft:
             kernel = self._shared[draft.key] = self.compile(zlib.decompress(draft.draft).decode(), draft.name)
             if (path := self._path(draft.key + DRAFT)) is not None:
-                Path(path).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # the folder may be read-only, or no folder at all
+                    os.unlink(path)
         return kernel
 
     def known(self, key: str, name: str = "nest") -> Kernel | None:
@@ -218,7 +219,8 @@ class Compiler:
                     file.write(HEADER + _seal(key, object_code) + object_code)
                 os.replace(temporary, path)
             except BaseException:
-                os.unlink(temporary)
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
                 raise
             if key.endswith(TIDYING):
                 for old in sorted(Path(folder).glob("*" + SUFFIX), key=os.path.getmtime)[:-KEPT]:
