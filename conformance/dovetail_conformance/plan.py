@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+import torch
 from packaging.version import Version
 
 import dovetail_conformance.prims
@@ -129,6 +130,11 @@ class Wanted:
         for name in self.dtypes or ():
             if name not in names:
                 yield f"unknown dtype {name}; write it as torch does: float32"
+        for kind in self.devices or ():
+            try:
+                torch.device(kind)
+            except (RuntimeError, TypeError):
+                yield f"unknown kind of device {kind!r}; write it as torch does: cpu, cuda"
         ids = [*described(), *WHOLE, *(program.name for program in PROGRAMS)]
         for pattern in self.operations or ():
             if not any(Wanted(operations=(pattern,)).operation(id) for id in ids):

@@ -44,7 +44,11 @@ def executor_of(wanted: Executor | str) -> Executor:
     if not colon:
         return _installed(wanted)
     value = getattr(_module(module), attribute, None)
-    executor = value() if callable(value) and not isinstance(value, Executor) else value
+    try:
+        executor = value() if callable(value) and not isinstance(value, Executor) else value
+    except Exception as error:
+        why = f"{wanted}() raised {type(error).__name__}: {error}; name an executor, or a function without arguments that makes one"
+        raise UnknownExecutor(why) from error
     if not isinstance(executor, Executor):
         raise UnknownExecutor(f"{wanted} is {type(executor).__name__}, not an executor; name an executor, or a function that makes one")
     return executor

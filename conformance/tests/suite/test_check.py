@@ -83,6 +83,8 @@ def test_the_declaration_of_an_executor_that_is_unavailable_here_is_tested(monke
     assert {row.message for row in report if row.state == "not-run"} == {"elsewhere is not available here: needs a card that is not here"}
     with raises(ExecutorError, match="no executor is called"):
         check("nowhere", operations=SIN)
+    with raises(ValueError, match=r"broken:differentiated\(\) raised .*name an executor, or a function without arguments that makes one"):
+        check("dovetail_conformance.broken:differentiated", operations=SIN)
 
 
 @pytest.mark.parametrize("checks", [None, ["checkers", "refusals"], ["forward"]])
@@ -195,6 +197,7 @@ def test_a_failure_comes_with_a_script_that_shows_it() -> None:
         ({"operations": ["sinusoid"]}, "no operation matches sinusoid"),
         ({"checks": ["fast"]}, "unknown check fast; the checks are "),
         ({"dtypes": ["float33"]}, "unknown dtype float33"),
+        ({"devices": ["gpu"]}, "unknown kind of device 'gpu'"),
         ({"update_lock": True, "operations": SIN}, "a lock is updated by a whole run"),
         ({"expectations": "nowhere.toml"}, "there is no file nowhere.toml of expectations"),
     ],
