@@ -118,6 +118,11 @@ def require(condition: bool, message: str, *details: object, error: type[Excepti
         raise _RAISED[error](message.format(*details))
 
 
+def require_function(what: str, value: object) -> None:
+    """Raise the InputTypeError for an argument that is no function; `what` names the call, or the call and the argument."""
+    require(callable(value), "{} expects a function, got {!r}", what, value, error=TypeError)
+
+
 def require_dtype(condition: bool, message: str, *details: object) -> None:
     """Raise the `InputDtypeError` with `message`, formatted with `details`, unless `condition` holds."""
     if not condition:

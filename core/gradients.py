@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.compiler.api import jit
+from dovetail.errors import require, require_function
 from dovetail.frontend import trees
 from dovetail.frontend.autograd import nested_grad
 from dovetail.torch_internals import active_mode
@@ -34,6 +35,10 @@ def grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = Fa
 
 def value_and_grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """Return a function that returns (result of `fn`, gradient); see `grad`."""
+    require_function("grad", fn)
+    numbers = (argnums,) if isinstance(argnums, int) else argnums
+    fine = isinstance(numbers, (tuple, list)) and all([isinstance(n, int) for n in numbers])
+    require(fine, "grad expects argnums= to be the position of an argument, or a tuple of positions; got {!r}", argnums, error=TypeError)
     return _value_and_grad(fn, argnums if isinstance(argnums, int) else tuple(argnums), has_aux)
 
 

@@ -23,6 +23,7 @@ from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.report import decision_rows, segment_programs, segment_trials
 from dovetail.frontend.decisions.segments import Segment
+from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.trace import Proxy, TensorProxy, Trace, Transform, to_callable
 
@@ -109,7 +110,10 @@ def _claiming(subject: _Straight | _Decided, claimers: list[Executor]) -> list[s
 def _program(cache: Cache, args: tuple, kwargs: dict, executors: Priority) -> _Straight | _Decided:
     """Compile a function for one call by some executors, to be run on copies of its inputs up to its epilogue."""
     transforms = tuple(step for step in cache.passes if isinstance(step, Transform))
-    entry = cache.compile(args, kwargs, executors, transforms, symbolic=False)
+    try:
+        entry = cache.compile(args, kwargs, executors, transforms, symbolic=False)
+    except PendingWrites as error:  # the call raises by itself, as with other arguments than the function has
+        raise error.__cause__ from None
     return _Straight(entry, args, kwargs) if entry.graph is None else _Decided(entry.graph, args, kwargs)
 
 

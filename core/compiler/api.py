@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from dovetail.compiler.cache import Cache
 from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.entry import Entry
 from dovetail.compiler.pipeline import ACQUIRE
-from dovetail.errors import DovetailError, EagerCall
+from dovetail.errors import DovetailError, EagerCall, require
 from dovetail.executors import Executor, blame
 from dovetail.frontend.decisions.driver import printed
 from dovetail.frontend.decisions.saved import PrintedDriver
@@ -20,7 +21,8 @@ from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.modules.wrapped_modules import call_with, compiled_inside, innermost_sharded, is_data_parallel, is_sharded
 from dovetail.torch_internals import keep_dynamo_out
-from dovetail.trace import Trace
+from dovetail.trace import Trace, Transform
+from dovetail.trace.passes.split import RECOMPUTE
 
 
 def jit(
@@ -67,10 +69,16 @@ def jit(
         raise TypeError("the function is compiled already; pass the original function to jit")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
+    if iscoroutinefunction(fn) or isasyncgenfunction(fn):
+        raise TypeError(
+            f"jit compiles functions that compute when they are called, and {fn.__qualname__} is async; compile what it calls between awaits"
+        )
+    passes = _functions(passes)
     if interpretation not in (None, *ACQUIRE):
         raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
     if cache not in ("guards", "same input", "none"):
         raise DovetailError(f"cache is 'guards', 'same input' or 'none', not {cache!r}")
+    require(recompute in RECOMPUTE, "recompute is {}, not {!r}", " or ".join(map(repr, RECOMPUTE)), recompute, error=ValueError)
     if decisions not in (None, "graph", "eager", "error"):
         raise DovetailError(f"decisions is 'graph', 'eager' or 'error', not {decisions!r}")
     if dynamic not in (None, True, False):
@@ -88,6 +96,14 @@ def jit(
     programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
     call = _compiled_function(fn, programs)
     return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
+
+
+def _functions(passes: Any) -> tuple[Pass, ...]:
+    """Return passes as a tuple.  Raises TypeError where one cannot be called."""
+    steps = tuple(passes) if isinstance(passes, Iterable) and not isinstance(passes, str) else (None,)
+    if not all([callable(step) or isinstance(step, Transform) for step in steps]):
+        raise TypeError(f"passes is a collection of functions from trace to trace, or of Transforms; got {passes!r}")
+    return steps
 
 
 def distributed(fn: Callable, distribution: Distribution, **options: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Any
 
 from dovetail import prims
@@ -16,8 +17,17 @@ def user_passes(trace: Trace, passes: Iterable[Pass]) -> list[Trace]:
     """Return the result of each pass of `jit(passes=[...])`, each run on the result of the one before."""
     programs: list[Trace] = []
     for step in passes:
-        programs.append(run_pass(step, programs[-1] if programs else trace))
+        programs.append(run_pass(partial(_derived, step), programs[-1] if programs else trace))
     return programs
+
+
+def _derived(step: Pass, trace: Trace) -> Trace:
+    """Return step(trace).  Raises InvalidTrace where that is no program."""
+    result = step(trace)
+    if not isinstance(result, Trace):
+        name = getattr(step, "__qualname__", type(step).__qualname__)
+        raise InvalidTrace(f"the pass {name} returned {result!r}; return a Trace: trace.derive(name) begins a new one")
+    return result
 
 
 def check_contract(trace: Trace, check: bool) -> Trace:

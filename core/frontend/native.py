@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import Unsupported, require
+from dovetail.errors import Unsupported, require, require_function
 from dovetail.frontend import trees
 from dovetail.frontend.arrays.detection import has_arrays
 from dovetail.frontend.autograd.custom_autograd import custom_backwards
@@ -116,6 +116,7 @@ def make_trace(fn: Callable, *, language: Language | str = LANGUAGE) -> Callable
     `fn` runs once on proxies; a tensor in the arguments, or a parameter of a module, becomes an input, everything else a constant.
     `language` ("torch", "numpy") decides what the methods and operators of tensors mean.
     """
+    require_function("make_trace", fn)
     chosen = language_named(language) if isinstance(language, str) else language
 
     def traced(*args: Any, **kwargs: Any) -> Trace:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any
 
-from dovetail.errors import DovetailError, NotTracing
+from dovetail.errors import DovetailError, NotTracing, require_function
 
 
 class Tag(Enum):
@@ -180,4 +180,8 @@ def make_prim(id: str, name: str, *, meta: Callable, tags: Iterable[Tag] = (), r
     module, dot, last = id.rpartition(".")
     if not dot or last != name or not id.replace(".", "_").isidentifier():
         raise DovetailError(f'expected a symbol id "module.name" that ends in the name, got id {id!r} and name {name!r}')
+    require_function(f"meta= of {id}", meta)
+    tags = list(tags)
+    if any(not isinstance(tag, Tag) for tag in tags):
+        raise DovetailError(f"tags= of {id} is a collection of dovetail.extend.Tag, as tags={{Tag.ELEMENTWISE}}; got {tags!r}")
     return register(Symbol(module, name, meta, tags=tags, is_prim=True, id=id), replace=replace)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail import dtypes, prims
-from dovetail.errors import InputError, InvalidTrace
+from dovetail.errors import DovetailError, InputError, InvalidTrace
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.sizes import Atom, Real, Relations, is_symbol, symbols_in
 from dovetail.trace import printing
@@ -250,6 +250,12 @@ class Trace:
             if outermost:
                 _say_where(error, symbol, args, kwargs, where)
             raise
+        except Exception as error:
+            if symbol.is_prim and symbol.module != "prims" and not isinstance(error, DovetailError):
+                error.add_note(
+                    f"raised by the meta of {symbol}, which maps the specs of its arguments to that of its result\n  called at {user_line()}"
+                )
+            raise
         self.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body, where=where))
         if symbol is prims.copy_ and _gives_history(*args) and self.environment.grad_enabled():
             self.environment.give_history(args[0], self)
@@ -260,7 +266,7 @@ class Trace:
             _require_known(kwargs)
         specs = symbol.meta(*[_specs(a, reads) for a in args], **{k: _specs(v, reads) for k, v in kwargs.items()})
         needs_grad = any([p.spec.requires_grad for p in reads if isinstance(p, TensorProxy)]) and self.environment.grad_enabled()
-        return self._results(specs, needs_grad and Tag.NO_GRAD not in symbol.tags)
+        return self._results(symbol, specs, needs_grad and Tag.NO_GRAD not in symbol.tags)
 
     def _behind_autograd(self, args: tuple) -> tuple:
         """The arguments of a user's write; with grad mode off it goes through a detached view, so that x keeps the history it has."""
@@ -286,14 +292,20 @@ class Trace:
             if not self.depth:
                 self.operation = None
 
-    def _results(self, specs: Any, needs_grad: bool) -> Any:
+    def _results(self, symbol: Symbol, specs: Any, needs_grad: bool) -> Any:
         if type(specs) is TensorSpec:
             if specs.requires_grad != (wanted := needs_grad and specs.dtype.inexact):
                 specs = specs.like(requires_grad=wanted)
             return self.environment.proxy(f"t{next(self.names)}", specs)
         if type(specs) is NumberSpec:
             return NumberProxy(f"n{next(self.names)}", specs)
-        return specs if specs is None else tuple([self._results(s, needs_grad) for s in specs])
+        if specs is None:
+            return None
+        if not isinstance(specs, (tuple, list)):
+            raise InvalidTrace(
+                f"the meta of {symbol} returned {specs!r}; return the spec of the result, as x.fresh(shape), a tuple of specs, or None for no result"
+            )
+        return tuple([self._results(symbol, s, needs_grad) for s in specs])
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"environment": Environment(), "language": prims.OPERATORS, "dispatch_record": None, "names": next(self.names)}

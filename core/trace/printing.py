@@ -18,7 +18,7 @@ from typing import Any
 from dovetail import devices, dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.errors import ExecutorError
+from dovetail.errors import ExecutorError, require
 from dovetail.prims import SYMBOLS, symbols_of
 from dovetail.prims.sizes import Form, Real, Size
 from dovetail.trace.proxies import Proxy, proxies
@@ -237,6 +237,7 @@ def _decomposition(line: Any, indent: str, depth: int | None) -> list[str]:
 
 def to_callable(trace: Any) -> Callable:
     """Compile the printed program into a function; tracebacks and pdb show its lines."""
+    require(hasattr(trace, "lines"), "to_callable takes a program, as dovetail.last_traces(fn)[-1]; got {!r}", trace, error=TypeError)
     text, scope = source(trace, depth=0, imports=False)
     file = f"<dovetail {trace.name} {next(_serial)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

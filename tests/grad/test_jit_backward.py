@@ -532,8 +532,8 @@ def test_traces_of_every_step_are_kept() -> None:
 
 
 def test_an_unknown_recompute_is_refused() -> None:
-    with pytest.raises(ValueError, match="recompute is one of 'none', 'balanced', 'all', got 'some'"):
-        dovetail.jit(lambda x: x * 2, recompute="some")(leaf(2))
+    with pytest.raises(ValueError, match="recompute is 'none' or 'balanced' or 'all', not 'some'"):
+        dovetail.jit(lambda x: x * 2, recompute="some")
 
 
 class Noisy(torch.autograd.Function):

@@ -479,12 +479,12 @@ def test_a_function_that_the_program_creates_and_marks_as_opaque_is_refused():
 
         return shifted(x)
 
-    with pytest.raises(Unsupported, match="creates the function .*shifted and marks it as opaque.*define it outside"):
+    with pytest.raises(Unsupported, match=r"creates the function .*shifted and marks it as opaque.*define it outside"):
         dovetail.jit(fn)(X[0])
 
 
 def test_an_opaque_function_that_cannot_run_on_fake_tensors_is_told_to_have_a_meta():
-    with pytest.raises(RuntimeError, match="pass dovetail.opaque a meta= that needs none"):
+    with pytest.raises(RuntimeError, match=r"pass dovetail\.opaque a meta= that needs none"):
         dovetail.jit(lambda x: dovetail.opaque(through_numpy)(x) + 1)(X[0])
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dovetail.dtypes import DType
-from dovetail.errors import ExecutorError
+from dovetail.errors import ExecutorError, require_function
 from dovetail.executors.contract.declaration import Claim as Claim
 from dovetail.executors.contract.declaration import Verdict as Verdict
 from dovetail.executors.contract.declaration import as_verdict, devices_of, dtypes_of, supports, words_of
@@ -77,10 +77,12 @@ class Executor:
         symbolic: bool = False,
         available: Callable[[], Verdict] | None = None,
     ):
-        if not name.isidentifier():
+        if not (isinstance(name, str) and name.isidentifier()):
             raise ExecutorError(f"an executor's name is an identifier, since programs print it; got {name!r}")
         self.name, self.version, self.last_resort, self.grad = name, version, last_resort, grad
         self.dtypes, self.devices, self.symbolic = dtypes_of(dtypes), devices_of(devices), symbolic
+        if available is not None and not callable(available):
+            raise ExecutorError(f"available= is a function that returns True or a sentence, got {available!r}; write available=lambda: {available!r}")
         self._available = available
 
     def __repr__(self) -> str:
@@ -150,8 +152,9 @@ class OperatorExecutor(Executor):
         gradient may flow through it.  `dtypes` and `devices` are declared for this operation alone.  `name` is what programs print.
         """
         symbol = _operation(f"{self.name} implements", operation)
-        for what, value in {"fn": fn, "checker": checker, "execution_transform": execution_transform}.items():
-            if value is not None and not callable(value):
+        functions = {"fn": fn, "checker": checker, "execution_transform": execution_transform, "stateful": stateful, "grad": grad}
+        for what, value in functions.items():
+            if value is not None and not callable(value) and not (what == "grad" and isinstance(value, bool)):
                 raise ExecutorError(f"{self.name} implements {symbol} with {what}={value!r}, which cannot be called; pass a function")
         if name is not None and not is_name(name):
             raise ExecutorError(f"programs print the name of an implementation: expected an identifier for {symbol}, got name={name!r}")
@@ -181,11 +184,13 @@ class OperatorExecutor(Executor):
         """
         if not is_name(name):
             raise ExecutorError(f"programs print the name of an operation: expected an identifier, got {name!r}")
+        if vjp is not None:
+            require_function(f"vjp= of {self.name}.{name}", vjp)
         symbol = make_prim(f"{self.name}.{name}", name, meta=meta, tags=tags, replace=replace)
         if vjp is not None:
             symbol.vjp(vjp)
         self.implements(symbol, fn, name=name, **how)
-        for function in (replaces,) if callable(replaces) else replaces:
+        for function in replaces if isinstance(replaces, Iterable) else (replaces,):
             lookaside(function, symbol)
         return symbol
 

@@ -241,6 +241,8 @@ def get_executor(name: str) -> Executor:
 
     Raises ExecutorError, which says what became of its plugin, or which name was probably meant.
     """
+    if not isinstance(name, str):
+        raise ExecutorError(f"an executor is called by a name, got {name!r}")
     REGISTRY.load()
     if name not in REGISTRY.executors:
         REGISTRY.refresh()  # the configuration that left it out may have changed

@@ -162,7 +162,7 @@ class _Claims:
         if key not in self.fused:
             ex, began = group.executor, perf_counter()
             try:
-                self.fused[key] = guarded("fuse", ex, as_line(group), group.where, ex.fuse, group.region)
+                self.fused[key] = guarded("fuse", ex, as_line(group), group.where, _kernel, ex, group.region)
             finally:
                 self.spent(ex).compiling += perf_counter() - began
         return self.fused[key]
@@ -253,3 +253,11 @@ def _unclaimed(decision: Decision, left_out: Iterable[str]) -> str:
 
 
 _PYTHON = OperatorExecutor("python")
+
+
+def _kernel(ex: FusionExecutor, region: Trace) -> Callable[..., tuple]:
+    """Return what `ex` compiles of a region.  Raises TypeError where that is no function."""
+    kernel = ex.fuse(region)
+    if not callable(kernel):
+        raise TypeError(f"it returned {kernel!r}; return a function of the region's inputs that returns the tuple of its outputs")
+    return kernel

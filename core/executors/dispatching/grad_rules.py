@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, require_function
 from dovetail.executors.contract.declaration import is_claim
 from dovetail.executors.contract.executor import Executor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import ask, guarded
@@ -31,6 +31,7 @@ def register_grad(operation: Symbol | Callable | str, rule: Rule | None) -> None
     if rule is None:
         RULES.pop(symbol, None)
     else:
+        require_function(f"register_grad of {symbol}", rule)
         RULES[symbol] = rule
 
 

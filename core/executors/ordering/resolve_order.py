@@ -273,6 +273,8 @@ def options_of(ex: Executor) -> dict[str, Any]:
 
     Call it in checkers, transforms and `fuse`; a function is compiled again where an option has another value.
     """
+    if not isinstance(ex, Executor):
+        raise ExecutorError(f"options_of takes an executor, as get_executor(name) returns it; got {ex!r}")
     return configuration.option_values(ex.name, ex.options)
 
 

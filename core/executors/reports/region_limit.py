@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dovetail.errors import ExecutorError
 from dovetail.executors.contract.executor import FusionExecutor, Verdict
 from dovetail.executors.dispatching.dispatch import dispatch
 from dovetail.executors.ordering.resolve_order import resolve_executors
@@ -18,6 +19,10 @@ class RegionLimit(FusionExecutor):
     """
 
     def __init__(self, ex: FusionExecutor, limit: int):
+        if not isinstance(ex, FusionExecutor) or type(limit) is not int or limit < 0:
+            raise ExecutorError(
+                f"RegionLimit takes a FusionExecutor, as get_executor(name) returns it, and a number of regions; got {ex!r} and {limit!r}"
+            )
         super().__init__(ex.name, version=ex.version, last_resort=ex.last_resort)
         self.executor, self.limit, self.distribution = ex, limit, ex.distribution
         self.regions: list[Trace] = []  # those that `ex` fused

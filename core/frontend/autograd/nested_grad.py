@@ -53,7 +53,7 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
         require(
             isinstance(x, TensorProxy) and x.spec.dtype.inexact,
             "expected floating or complex tensors to differentiate by, got {}",
-            x,
+            getattr(x, "spec", x),
             error=TypeError,
         )
 
@@ -183,7 +183,20 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
     which = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        for n in which:
+            require(
+                -len(args) <= n < len(args),
+                "grad: argnums has the position {} of a call with {} positional arguments; pass them by position",
+                n,
+                len(args),
+            )
         result, pullback = recorded_vjp(fn, args, kwargs, tuple(n % len(args) for n in which), again=False)
+        pair = isinstance(result, tuple) and len(result) == 2
+        require(
+            pair or not has_aux,
+            "grad: with has_aux=True, expected a function that returns a tuple of the number and what is beside it",
+            error=TypeError,
+        )
         value = result[0] if has_aux else result
         scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
         require(

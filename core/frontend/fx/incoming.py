@@ -39,6 +39,12 @@ def from_fx(gm: fx.GraphModule, *examples: Any) -> Trace:
     `meta["val"]` (torch.export, AOTAutograd) or `meta["example_value"]` (Dynamo).  The module's own parameters and buffers are inputs, before
     the others.
     """
+    require(
+        isinstance(gm, fx.GraphModule),
+        "from_fx takes a torch.fx.GraphModule, as torch.fx.symbolic_trace(fn) returns it; got {!r}",
+        gm,
+        error=TypeError,
+    )
     places = gm.graph.find_nodes(op="placeholder")
     require(len(examples) <= len(places), "the graph takes {} arguments, got {} examples", len(places), len(examples), error=TypeError)
     arguments = [*examples, *map(_default if examples else _example, places[len(examples) :])]

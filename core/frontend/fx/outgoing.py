@@ -11,7 +11,7 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from dovetail import prims
-from dovetail.errors import Unsupported
+from dovetail.errors import Unsupported, require
 from dovetail.executors import OperatorExecutor, resolve_executors
 from dovetail.frontend.fx.rows import ROWS
 from dovetail.langs.torch import OpaqueSymbol, TorchSymbol
@@ -27,6 +27,7 @@ def to_fx(trace: Trace) -> fx.GraphModule:
     A torch operation is one node, a prim one or a few.  Fused regions are opened, and constants are attributes.  Each placeholder has its
     spec as `meta["spec"]`, which `from_fx` reads, and each other node the user's file:line, where it is known, as `meta["where"]`.
     """
+    require(isinstance(trace, Trace), "to_fx takes a program, as dovetail.last_traces(fn)[0]; got {!r}", trace, error=TypeError)
     if trace.relations is not None:
         raise Unsupported("a program with symbolic sizes is not written as a torch.fx graph yet; compile the function with dynamic=False")
     return _Graph(trace).module()

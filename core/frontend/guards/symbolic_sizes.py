@@ -32,6 +32,9 @@ def mark_dynamic(tensor: torch.Tensor, dim: int | Sequence[int], *, min: int | N
         TypeError: `tensor` is none, or a dimension is no int.
         DovetailError: `min` is larger than `max`.
     """
+    for bound in (min, max):
+        if bound is not None and type(bound) is not int:
+            raise TypeError(f"mark_dynamic expects bounds that are whole numbers, got {bound!r}")
     least, most = SMALLEST if min is None or min < SMALLEST else min, max
     if most is not None and least > most:
         raise DovetailError(f"mark_dynamic expects min <= max, and sizes of {SMALLEST} or more; got min={min}, max={max}")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail import prims
-from dovetail.errors import InputError, InvalidTrace, NoGradRule
+from dovetail.errors import DovetailError, InputError, InvalidTrace, NoGradRule
 from dovetail.prims import Symbol, Tag
 from dovetail.prims.creation import zeros_like
 from dovetail.prims.sizes import is_symbolic
@@ -221,7 +221,12 @@ class Tape:
         if line.symbol is prims.strided_slice:
             self.pieces.setdefault(line.args[0], []).append((line, g))
             return
-        cotangents = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
+        try:
+            cotangents = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
+        except Exception as error:
+            if not isinstance(error, DovetailError):
+                error.add_note(f"raised by the vjp rule of {line.symbol}, in {line!r}{f', called at {line.where}' if line.where else ''}")
+            raise
         args, grads = list(leaves(line.args)), list(leaves(cotangents))
         if len(args) != len(grads):
             raise InvalidTrace(
@@ -234,6 +239,8 @@ class Tape:
         """Add `gp` to the cotangent of `p`, where it is needed."""
         if gp is None or not isinstance(p, Proxy) or p not in self.needs:
             return
+        if not isinstance(gp, TensorProxy):
+            raise InvalidTrace(f'the grad rule of {symbol} gives {gp!r} for the cotangent of {p.name}: "{p.spec}"; give a tensor like it, or None')
         if gp.spec.shape != p.spec.shape or gp.spec.dtype is not p.spec.dtype:
             raise InvalidTrace(f'the grad rule of {symbol} gives {gp.name}: "{gp.spec}" for the cotangent of {p.name}: "{p.spec}"')
         known = self.grads.get(p)

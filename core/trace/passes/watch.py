@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from dovetail.errors import require_function
 from dovetail.trace.ir import BoundSymbol, Trace
 
 
@@ -14,6 +15,9 @@ def watch(*, before: Callable[..., None] | None = None, after: Callable[..., Non
 
     `line` is the bound symbol that runs: `line.symbol`, `line.implementation`, `line.where`.
     """
+    for name, function in {"before": before, "after": after}.items():
+        if function is not None:
+            require_function(f"{name}= of watch", function)
 
     def watched(trace: Trace) -> Trace:
         new = trace.derive("watch")

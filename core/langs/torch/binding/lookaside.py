@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, require_function
 from dovetail.langs.torch.binding.names import name_of
 from dovetail.langs.torch.binding.symbol import LANGUAGE, TABLE, resolve
 from dovetail.prims import Symbol, recorder
@@ -79,4 +79,5 @@ def make_symbol(id: str, *, program: Callable, replace: bool = False) -> Symbol:
     module, dot, name = id.rpartition(".")
     if not dot or not id.replace(".", "_").isidentifier():
         raise DovetailError(f'expected a symbol id "module.name", got {id!r}')
+    require_function(f"program= of {id}", program)
     return register(Symbol(module, name, program, language=LANGUAGE, id=id), replace=replace)

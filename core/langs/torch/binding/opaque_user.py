@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, require_function
 from dovetail.langs.torch.binding.names import NAMED
 from dovetail.langs.torch.binding.opaque import STAND_INS, opaque
 from dovetail.langs.torch.binding.symbol import SPACES
@@ -32,6 +32,8 @@ def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = No
         return functools.partial(opaque_function, meta=meta)
     if not callable(fn):
         raise DovetailError(f"opaque: expected a function, got {type(fn).__name__}")
+    if meta is not None:
+        require_function("meta= of opaque", meta)
     base_name = "".join([c if c.isalnum() else "_" for c in getattr(fn, "__name__", "function")])
     name, number = base_name, 0
     while hasattr(FUNCTIONS, name):
