@@ -74,8 +74,14 @@ def vjp(fn: Callable, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], A
     inputs = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
 
     def pullback(cotangent: Any) -> Any:
-        outs = trees.flatten(result)[0]
-        pairs = [(y, g) for y, g in zip(outs, trees.flatten(cotangent)[0], strict=True) if isinstance(y, torch.Tensor) and y.requires_grad]
+        outs, parts = trees.flatten(result)[0], trees.flatten(cotangent)[0]
+        require(
+            len(outs) == len(parts),
+            "the pullback of vjp expects a cotangent for each of the {} leaves of the result, nested as it is, or None; got {}",
+            *(len(outs), len(parts)),
+            error=ValueError,
+        )
+        pairs = [(y, g) for y, g in zip(outs, parts, strict=True) if g is not None and isinstance(y, torch.Tensor) and y.requires_grad]
         cotangents = iter(torch.autograd.grad([y for y, _ in pairs], inputs, [g for _, g in pairs], retain_graph=True, materialize_grads=True))
         return tree.build([next(cotangents) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves])
 

@@ -61,6 +61,7 @@ def jit(
         DovetailError: an argument has none of these values.
         ExecutorError: an executor is unknown, or cannot be used.
     """
+    passes = _functions(passes)
     more = {"recompute": recompute, "interpretation": interpretation, "cache": cache, "dynamic": dynamic, "decisions": decisions}
     again = functools.partial(jit, executors=executors, passes=passes, **more)
     if fn is None:
@@ -69,11 +70,11 @@ def jit(
         raise TypeError("the function is compiled already; pass the original function to jit")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
-    if iscoroutinefunction(fn) or isasyncgenfunction(fn):
+    called = getattr(fn, "forward", None) if isinstance(fn, torch.nn.Module) else fn
+    if iscoroutinefunction(called) or isasyncgenfunction(called):
         raise TypeError(
-            f"jit compiles functions that compute when they are called, and {fn.__qualname__} is async; compile what it calls between awaits"
+            f"jit compiles functions that compute when they are called, and {called.__qualname__} is async; compile what it calls between awaits"
         )
-    passes = _functions(passes)
     if interpretation not in (None, *ACQUIRE):
         raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
     if cache not in ("guards", "same input", "none"):

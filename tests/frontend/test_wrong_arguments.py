@@ -23,6 +23,11 @@ async def later(x):
     return x * 2
 
 
+class Later(torch.nn.Module):
+    async def forward(self, x):
+        return x * 2
+
+
 def total(x):
     return x.sum()
 
@@ -51,13 +56,16 @@ WRONG = {
     "passes, a name": (lambda: dovetail.jit(twice, passes="dce"), TypeError, "passes is a collection of functions"),
     "a pass without a result": (lambda: dovetail.jit(twice, passes=[lambda trace: None])(X), InvalidTrace, "returned None; return a Trace"),
     "an async function": (lambda: dovetail.jit(later), TypeError, "later is async; compile what it calls"),
+    "a module with an async forward": (lambda: dovetail.jit(Later()), TypeError, "forward is async; compile what it calls"),
+    "one cotangent of two": (lambda: dovetail.vjp(lambda x: (x * 2, x + 1), X)[1](X), ValueError, "each of the 2 leaves of the result"),
+    "three cotangents of two": (lambda: dovetail.vjp(lambda x: (x * 2, x + 1), X)[1]((X, X, X)), ValueError, "or None; got 3"),
     "grad of a number": (lambda: dovetail.grad(3), TypeError, "grad expects a function, got 3"),
     "a name as argnums": (lambda: dovetail.grad(total, argnums="x"), TypeError, "argnums= to be the position of an argument"),
     "argnums beyond the last": (lambda: dovetail.grad(total, argnums=1)(X), RuntimeError, "position 1 of a call with 1 positional"),
     "argnums before the first": (lambda: dovetail.grad(total, argnums=(0, -2))(X), RuntimeError, "position -2 of a call with 1 positional"),
     "an argument by keyword": (lambda: dovetail.grad(total)(x=X), RuntimeError, "position 0 of a call with 0 positional"),
-    "has_aux without": (lambda: dovetail.grad(total, has_aux=True)(X), TypeError, "a tuple of the number and what is beside it"),
-    "has_aux, three": (lambda: dovetail.grad(lambda x: (x.sum(), 1, 2), has_aux=True)(X), TypeError, "a tuple of the number and what is"),
+    "has_aux without": (lambda: dovetail.grad(total, has_aux=True)(X), RuntimeError, "a tuple of the number and what is beside it"),
+    "has_aux, three": (lambda: dovetail.grad(lambda x: (x.sum(), 1, 2), has_aux=True)(X), RuntimeError, "a tuple of the number and what is"),
     "verify without arguments": (lambda: dovetail.verify(dovetail.jit(twice)), TypeError, "missing 1 required positional argument: 'x'"),
     "make_trace of a number": (lambda: dovetail.make_trace(3), TypeError, "make_trace expects a function, got 3"),
     "to_fx of a function": (lambda: dovetail.to_fx(twice), TypeError, "to_fx takes a program, as dovetail.last_traces"),
@@ -126,3 +134,9 @@ def test_a_fusion_that_returns_no_function_is_an_error_of_its_executor(kernel):
 
     with pytest.raises(ExecutorError, match=f"fuse of broken .*it returned {kernel}; return a function of the region's inputs"):
         dovetail.jit(lambda x: x.sin() * 2, executors=[Broken("broken")])(X)
+
+
+def test_a_cotangent_that_is_none_is_none():
+    _, pullback = dovetail.vjp(lambda x: (x * 2, x + 1), X)
+    torch.testing.assert_close(pullback((X, None)), (X * 2,))
+    torch.testing.assert_close(pullback((None, X)), (X,))

@@ -195,7 +195,6 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
         require(
             pair or not has_aux,
             "grad: with has_aux=True, expected a function that returns a tuple of the number and what is beside it",
-            error=TypeError,
         )
         value = result[0] if has_aux else result
         scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
