@@ -140,3 +140,10 @@ def test_a_cotangent_that_is_none_is_none():
     _, pullback = dovetail.vjp(lambda x: (x * 2, x + 1), X)
     torch.testing.assert_close(pullback((X, None)), (X * 2,))
     torch.testing.assert_close(pullback((None, X)), (X,))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_error_of_a_watching_function_is_noted_as_its_own(when):
+    with pytest.raises(TypeError) as raised:
+        dovetail.jit(twice, passes=[watch(**{when: lambda line: None})])(X)
+    assert any("raised by the function that dovetail.extend.advanced.watch calls" in note for note in raised.value.__notes__)

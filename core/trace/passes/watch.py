@@ -34,10 +34,19 @@ def _watched(line: BoundSymbol, position: int, before: Callable | None, after: C
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
-            before(line, args, kwargs)
+            _show(before, line, args, kwargs)
         result = fn(*args, **kwargs)
         if after is not None:
-            after(line, args, kwargs, result)
+            _show(after, line, args, kwargs, result)
         return result
 
     return line.replace(implementation=replace(line.implementation, name=f"{line.implementation.name}_{position}", fn=run, path=None))
+
+
+def _show(function: Callable[..., None], *values: Any) -> None:
+    """Call the user's function; an error of its own is noted as such, since it arises where an executor runs."""
+    try:
+        function(*values)
+    except Exception as error:
+        error.add_note("raised by the function that dovetail.extend.advanced.watch calls, not by the executor of the line")
+        raise
