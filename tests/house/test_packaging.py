@@ -123,7 +123,7 @@ def test_every_import_is_of_something_declared(root, project, files):
     declared = [r for part in parts for r in (*part["project"]["dependencies"], *part.get("dependency-groups", {}).get("dev", ()))]
     declared += [r for part in parts for extra in part["project"].get("optional-dependencies", {}).values() for r in extra]
     declared += (root / "benchmarks" / "ecosystem" / "requirements.txt").read_text().splitlines()
-    known = {Requirement(r).name for r in declared} | set(DISTRIBUTIONS.values())
+    known = {canonicalize_name(Requirement(r).name) for r in declared} | set(DISTRIBUTIONS.values())
     sources = [file for file in files if file.suffix == ".py"]
     ours = {file.stem for file in sources} | {file.parent.name for file in sources if "tests" in file.parts}
     ours |= {
