@@ -378,3 +378,65 @@ def test_an_iterator_with_a_place_for_one_that_has_ended_is_alive_at_a_decision(
     for seed in range(6):
         torch.manual_seed(seed)
         agrees(fn, program, torch.randn(2), torch.randn(2))
+
+
+class Counted:
+    """Counts in `n`, which is its length, too."""
+
+    def __init__(self):
+        self.n, self.w = 1, 0.5
+
+    def __len__(self):
+        return self.n
+
+    def __index__(self):
+        return self.n
+
+
+FIXES = {  # ways to need the value of a number from outside, which is read again behind the next decision
+    "length": lambda o: len(o),
+    "truth": lambda o: bool(o),
+    "index": lambda o: list(range(9))[o],
+    "item": lambda o: list(range(99))[o.n],
+    "key": lambda o: {o.n: 1}[o.n],
+    "range": lambda o: list(range(o.n)),
+    "text": lambda o: len(f"{o.n}"),
+    "name": lambda o: getattr(o, f"n{o.n}", 0),
+    "shape": lambda o: torch.zeros(o.n).shape[0],
+    "sequence": lambda o: len([0] * o.n),
+    "float as a key": lambda o: {o.w: 1}[o.w],
+    "computed": lambda o: len("a" * (o.n * 2 + 1)),
+}
+
+
+@pytest.mark.parametrize("name", FIXES)
+def test_a_number_whose_value_was_needed_is_read_again_behind_a_decision(name):
+    def program(x, o):
+        FIXES[name](o)
+        if x.sum() > 0:
+            o.n += 1
+            o.w *= 2
+        return o.n, o.w, x * o.n
+
+    eager, traced, fn = Counted(), Counted(), compiled(program)
+    for value in (3.0, 2.0, -3.0, 3.0, -1.0, 2.0, 1.0):
+        x = torch.full((2,), value)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*outcomes; calls with others run eagerly")
+            torch.testing.assert_close(fn(x, traced), program(x, eager))
+
+
+def test_lists_of_parameters_grow_on_a_condition():
+    def program(x, items):
+        for item in items:
+            x = x * item
+        if x.sum() > 0:
+            items.append(torch.nn.Parameter(torch.ones(1)))
+        else:
+            items[-1] = torch.nn.Parameter(-torch.ones(1))
+        return len(items), x
+
+    eager, traced, fn = torch.nn.ParameterList([torch.ones(1)]), torch.nn.ParameterList([torch.ones(1)]), compiled(program)
+    for value in (3.0, 2.0, -3.0, 3.0, -1.0, -2.0, 3.0):
+        x = torch.full((2,), value)
+        torch.testing.assert_close(fn(x, traced), program(x, eager))

@@ -296,7 +296,8 @@ class Session(CountingRequester):
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), repr(autocast_state())
         settings = *modes, torch.get_default_dtype(), repr(torch.get_default_device())
         gradients = reader.of([autograd.pending(), *[list(each.items()) for each in (autograd.hooks, autograd.after, autograd.frozen)]])
-        context = settings, tuple(map(reader.held, reads)), gradients, reader.of(list(self.put_in))
+        fixed = frozenset([(source_key(at), self.numbers[n]) for n, (at, _) in self.recorder.changing.read.items() if n in self.numbers])
+        context = settings, tuple(map(reader.held, reads)), gradients, reader.of(list(self.put_in)), fixed
         state = reader.read(OWN, Session.run.__code__, context)
         self.flush_views()
         if self.late:
