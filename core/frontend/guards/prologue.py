@@ -132,7 +132,8 @@ class PrologueBuilder:
         self.proxies = dict(tensors)
         self.values: dict[Source, Proxy] = {}
         self.few_tensors, self.tensor_checks = len(tensors) <= FEW, list[BoundSymbol]()
-        self.constants: dict[int, Proxy] = {}
+        self.constants = {address_of(source.key): proxy for source, proxy in tensors if source.kind == "const"}  # tensors that are keys of a dict
+        self.trace.constants |= {proxy: source.key for source, proxy in tensors if source.kind == "const"}
         self.namespaces: dict[int, Proxy] = {}  # id of a constant -> its `__dict__` at the call
         self.modules, self.changing, self.tables = modules, changing, dict[int, dict]()
         self.state_values: set[Proxy] = set()  # values that the modules' state has

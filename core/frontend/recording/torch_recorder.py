@@ -141,6 +141,9 @@ class TorchRecorder(CallHooks):
     def has_identity(self, value: Any) -> bool:
         return isinstance(value, TensorProxy) or type(value) is torch.Tensor or isinstance(value, torch.nn.Parameter) or is_wrapper(value)
 
+    def is_traced(self, value: Any) -> bool:
+        return isinstance(value, TensorProxy)
+
     def stored_key(self, tracker: Tracker, key: Any) -> Any:
         """Return the tensor from outside that `key` stands for; the program depends on which one it is."""
         real = self.real.get(key) if is_proxy(key) else None

@@ -115,7 +115,7 @@ class Comparing:
             for part in key:
                 self.pin_held(part)
         elif self.recorder.has_identity(key):
-            self._keep_distinct(key)
+            self.keep_distinct(key)
         elif type(key).__flags__ & HEAP and not self.recorder.is_tensor(key):
             for name in ("__hash__", "__eq__"):
                 self.guard_class(type(key), name)
@@ -132,13 +132,14 @@ class Comparing:
                 )
             self.pin(held)
 
-    def _keep_distinct(self, tensor: Any) -> None:
+    def keep_distinct(self, tensor: Any) -> None:
         """Guard that a tensor from outside that is hashed is none of those that were hashed before."""
         source = self.source(tensor)
-        if source is None or source.kind == "const" or source in self.hashed_tensors:
+        if source is None or source in self.hashed_tensors:
             return
         for other in self.hashed_tensors:
-            self.guard("notsame", source, other)
+            if not source.kind == other.kind == "const":
+                self.guard("notsame", source, other)
         self.hashed_tensors[source] = tensor
 
     def is_odd(self, key: Any) -> bool:

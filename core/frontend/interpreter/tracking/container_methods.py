@@ -83,7 +83,8 @@ class ContainerMethods:
             return owner if name in ("__iadd__", "__ior__") else None
         if name in ("__init__", "extend", "update", "extendleft") or name.endswith("_update"):
             args = [self.items_added(owner, x) for x in args]
-        return self.effects.method(owner, name, args, kwargs)
+        result = self.effects.method(owner, name, args, kwargs)
+        return owner if name.startswith("__i") and result is self.effects.shadow(owner) else result
 
     def calls_by_item(self, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple] | None:
         """Yield name and arguments of the calls that do, one after the other, what one does that adds what an iterator gives; None for others."""
@@ -136,7 +137,7 @@ class ContainerMethods:
         if name == "__missing__" and isinstance(owner, defaultdict):
             return self.from_factory(owner, *args)
         if args and isinstance(owner, (*MAPPINGS, set, frozenset)):
-            args = [self.outside_key(owner, self.hashable(args[0]) if name in _KEYED else args[0]), *args[1:]]
+            args = [self.hashable(args[0]) if name in _KEYED else args[0], *args[1:]]
         if args and name in _ITEM_METHODS:
             args = [self.from_front(owner, args[0]), *args[1:]]
         if self.outside_container(owner) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CoroutineType, MappingProxyType, MethodType
 from typing import Any
 
@@ -69,9 +69,28 @@ class Containers:
                 x = [pair[0] for pair in x if type(pair) in (list, tuple) and pair]
             self.hashed(*(x if type(x) in CONTAINERS else ()))
 
-    def outside_key(self, owner: Any, key: Any) -> Any:
-        """Return a key as an outside container holds it: the tensor itself that a traced one stands for."""
-        return self.recorder.stored_key(self, key) if self.recorder.is_tensor(key) and self.source(owner) is not None else key
+    def seen_key(self, key: Any) -> Any:
+        """Return a key of an outside container as the program sees it: with the traced tensors that stand for those in it."""
+        if self.recorder.is_tensor(key):
+            tensor = self.reach(key, self.sources.const(key))
+            self.keep_distinct(tensor)
+            return tensor
+        return _with_parts(key, self.seen_key)
+
+    def outside_key(self, key: Any) -> Any:
+        """Return a key as an outside container holds it: with the tensors that traced ones stand for."""
+        if self.recorder.is_traced(key):
+            return self.recorder.stored_key(self, key)
+        return _with_parts(key, self.outside_key)
+
+    def guard_key(self, source: Any, key: Any, present: bool) -> None:
+        """Guard whether an outside container has a key; none has a tensor that the trace created."""
+        if not self._holds_created(key):
+            self.guard("has" if present else "hasnot", source, key)
+
+    def _holds_created(self, key: Any) -> bool:
+        parts = key if type(key) is tuple else ()
+        return any(map(self._holds_created, parts)) or (self.recorder.is_traced(key) and self.source(key) is None)
 
     def make_set(self, items: list[Any]) -> set:
         result: set = set()
@@ -98,8 +117,7 @@ class Containers:
     def get_item(self, owner: Any, key: Any) -> Any:
         if self.recorder.is_tensor(owner):
             return self.recorder.operate(self, "get_item", [owner, self.as_sizes(self.plain(key))])
-        key, original = self.outside_key(owner, key), owner
-        owner = self.effects.shadow(owner)
+        original, owner = owner, self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)
         key = self.from_front(owner, self.hashable(key))
@@ -118,6 +136,7 @@ class Containers:
         if source is None:
             return base_of(owner).__getitem__(owner, key)
         self._check_key(key)
+        key = self.outside_key(key)
         if not isinstance(owner, MAPPINGS):
             key = key if type(key) is int else self.indexed(key)
             if isinstance(key, slice):
@@ -146,7 +165,7 @@ class Containers:
         """Return owner[key] of an outside container; that it is missing is guarded too."""
         base = base_of(owner)
         if isinstance(owner, MAPPINGS) and not base.__contains__(owner, key):
-            self.guard("hasnot", source, key)
+            self.guard_key(source, key, present=False)
             return self._missing(owner, key)
         try:
             value = base.__getitem__(owner, key)
@@ -189,7 +208,7 @@ class Containers:
             if not isinstance(owner, (list, deque)):
                 value = list(map(self.indexed, value)) if type(value) is list else self.read_by_c(value)
         if isinstance(owner, dict):
-            key = self.hashable(self.outside_key(owner, key))
+            key = self.hashable(key)
             self.probe(owner, key)
         if id(owner) in self.views:
             self.set_view(owner, key, value)
@@ -199,7 +218,7 @@ class Containers:
             super().set_item(owner, key, value)
 
     def delete_item(self, owner: Any, key: Any) -> None:
-        key = self.outside_key(owner, key) if isinstance(owner, dict) else self.from_front(owner, key)
+        key = key if isinstance(owner, dict) else self.from_front(owner, key)
         if isinstance(owner, _INDEXED) and self.method(owner, "__delitem__") is None:
             key = self.indexed(key)
         if id(owner) in self.views:
@@ -216,8 +235,6 @@ class Containers:
     def contains(self, container: Any, item: Any) -> bool:
         if self.recorder.is_tensor(container):
             return self.recorder.operate(self, "contains", [container, item])
-        if isinstance(container, (*MAPPINGS, set, frozenset)):
-            item = self.outside_key(container, item)
         container = self.effects.shadow(container)
         if self.method(container, "__contains__") is not None or not isinstance(container, (*BASES, MappingProxyType)):
             self.check_settled(container, "__contains__")
@@ -269,10 +286,11 @@ class Containers:
             return self.from_view(container, item) is not NULL
         if isinstance(container, (*MAPPINGS, set, frozenset)):
             self._check_key(item)
+            item = self.outside_key(item)
             if self.is_odd(item):
                 item = self.stored_key(container, source, item)
             present = item in container if isinstance(container, MappingProxyType) else base_of(container).__contains__(container, item)
-            self.guard("has" if present else "hasnot", source, item)
+            self.guard_key(source, item, present)
             return present
         return self.position(self.raw_iter(container), item) is not None
 
@@ -316,9 +334,9 @@ class Containers:
             return iter(self.keys_of(value))
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, source)
-            copy = self.effects.items_of(value, lambda: set(value)) if type(value) is set else value
-            same_order = all([a is b for a, b in zip(copy, base_of(value).__iter__(value), strict=True)])
-            return iter(copy) if same_order and copy is not value else base_of(value).__iter__(value)
+            items = [self.seen_key(item) for item in base_of(value).__iter__(value)]
+            copy = self.effects.items_of(value, lambda: set(items)) if type(value) is set else items
+            return iter(copy if all([a is b for a, b in zip(copy, items, strict=True)]) else items)
         return iter(self.items_of(value))
 
     def items_of(self, value: Any) -> Any:
@@ -347,7 +365,7 @@ class Containers:
         """Return a dict with the keys of an outside mapping, those of a view with what was written to it."""
         self.guard_keys(mapping, self.contents(mapping))
         kind = OrderedDict if isinstance(mapping, OrderedDict) else dict
-        keys = kind.fromkeys(base_of(mapping).__iter__(mapping))
+        keys = kind.fromkeys(map(self.seen_key, base_of(mapping).__iter__(mapping)))
         owner = self.views.get(id(mapping))
         for write in self.effects.log if owner is not None else ():
             if write.owner is owner and write.what != "method":
@@ -396,3 +414,11 @@ class Containers:
         mapping = self.effects.shadow(mapping)
         keys = base_of(mapping).__iter__(mapping) if self.contents(mapping) is None else self._keys(mapping)
         return [(key, self.raw_item(mapping, key)) for key in keys]
+
+
+def _with_parts(key: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a key with the items of a tuple changed; the tuple itself where none is."""
+    if type(key) is not tuple:
+        return key
+    parts = tuple(map(change, key))
+    return key if all([a is b for a, b in zip(parts, key, strict=True)]) else parts

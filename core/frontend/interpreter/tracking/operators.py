@@ -181,7 +181,7 @@ class Operators:
             x, y, one, other = y, x, other, one
         if one is None or one.kind == "const":
             return result
-        if other is not None and other.kind != "const":
+        if other is not None and (other.kind != "const" or (self.recorder.is_tensor(x) and self.recorder.is_tensor(y))):
             self.guard("same" if result else "notsame", one, other)
         elif (other is not None or type(y) in self.atoms) and not self.recorder.is_tensor(x):
             self.guard("is" if result else "isnot", one, y)

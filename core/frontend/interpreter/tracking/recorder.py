@@ -59,6 +59,10 @@ class Recorder:
         """Return whether `value` is a tensor, which is hashed by its identity."""
         return False
 
+    def is_traced(self, value: Any) -> bool:
+        """Return whether `value` is a traced tensor, not a real one."""
+        return False
+
     def stored_key(self, tracker: Tracker, key: Any) -> Any:
         """Return what an outside container holds in the place of a traced tensor that is a key."""
         return key

@@ -140,7 +140,8 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         else:
             self.guard("key identities", source, keys)
             for key in keys:
-                self.reach(key, self.sources.const(key))
+                if not self.recorder.is_tensor(key):
+                    self.reach(key, self.sources.const(key))
             self.check_hashes(value, filter(self.is_odd, keys))
 
     def source(self, value: Any) -> Source | None:
@@ -272,7 +273,8 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
             return parts if kind in (dict, MappingProxyType) else self.refilled(value, parts)
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, self.contents(value))
-            return kind(value) if kind in (set, frozenset) else self.refilled(value, list(base_of(value).__iter__(value)))
+            items = [self.seen_key(item) for item in base_of(value).__iter__(value)]
+            return kind(items) if kind in (set, frozenset) else self.refilled(value, items)
         parts = list(self.raw_iter(value))
         if isinstance(value, tuple):
             same = all([a is b for a, b in zip(parts, tuple.__iter__(value), strict=True)])
