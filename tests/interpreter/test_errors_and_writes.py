@@ -283,3 +283,51 @@ def test_errors_of_the_first_trace_are_no_context_of_those_of_the_function(read,
             except (ValueError, AttributeError, IndexError) as raised:
                 error = raised
             assert isinstance(error, (ValueError, AttributeError, IndexError)) and error.__context__ is None
+
+
+def _scaled(weight, optimizer):
+    weight.grad.mul_(2)
+
+
+LEFT = {  # what a program does to a parameter before the operation that raises
+    "no gradient": lambda weight, optimizer: setattr(weight, "grad", None),
+    "another gradient": lambda weight, optimizer: setattr(weight, "grad", torch.zeros(2)),
+    "scaled": _scaled,
+    "zero_grad": lambda weight, optimizer: optimizer.zero_grad(),
+    "backward": lambda weight, optimizer: (weight * weight).sum().backward(),
+    "step": lambda weight, optimizer: optimizer.step(),
+    "frozen": lambda weight, optimizer: weight.requires_grad_(False),
+    "hook": lambda weight, optimizer: weight.register_hook(lambda grad: grad * 2),
+    "data": lambda weight, optimizer: setattr(weight, "data", torch.zeros(2)),
+    "written": lambda weight, optimizer: weight.detach().add_(1),
+    "seed": lambda weight, optimizer: torch.manual_seed(3),
+    "draw": lambda weight, optimizer: torch.rand(2),
+}
+
+
+@pytest.mark.parametrize("handled", [False, True])
+@pytest.mark.parametrize("name", LEFT)
+def test_what_precedes_an_operation_that_refuses_its_arguments_is_left(name, handled):
+    def left(compile_):
+        weight = torch.ones(2, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+
+        def program(x):
+            y = x * 1
+            try:
+                if handled:
+                    y.retain_grad()
+            finally:
+                LEFT[name](weight, optimizer)
+            y.retain_grad()
+
+        run = compile_(program)
+        for i in range(4):
+            torch.manual_seed(0)
+            weight.requires_grad_()
+            weight.grad = torch.ones(2)
+            with pytest.raises(RuntimeError, match="retain_grad"):
+                run(torch.ones(2 + i))
+            yield repr((weight.detach(), weight.grad, weight.requires_grad, torch.get_rng_state().sum(), len(weight._backward_hooks or ())))
+
+    assert list(left(lambda program: dovetail.jit(program, executors=["torch"]))) == list(left(lambda program: program))

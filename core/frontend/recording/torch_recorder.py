@@ -106,7 +106,8 @@ class TorchRecorder(CallHooks):
         self.settings.finish(tracker, self.environment.read)
 
     def has_effects(self) -> bool:
-        return self.settings.are_changed() or self.autograd.used or any([_has_effect(line) for line in self.trace.lines])
+        autograd = self.autograd
+        return self.settings.are_changed() or autograd.used or bool(autograd.pending()) or any([_has_effect(line) for line in self.trace.lines])
 
     def refuses(self, error: BaseException) -> bool:
         without_symbols = isinstance(error, InputError) and bool(self.sizes)  # the program is traced again without them
