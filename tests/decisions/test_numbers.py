@@ -10,6 +10,7 @@ import math
 import os
 import random
 import runpy
+import types
 import warnings
 
 import pytest
@@ -328,3 +329,37 @@ def test_methods_that_c_code_calls_return_numbers_of_the_program(call, read):
         warnings.filterwarnings("error", ".*report it as a bug")
         for size in (2, 5, 5, 3, 2):
             assert fn(torch.ones(size)) == f(torch.ones(size))
+
+
+NAMED = {  # attributes whose names have a number of the program in them
+    "setattr": lambda o, name: setattr(o, name, 1),
+    "object.__setattr__": lambda o, name: object.__setattr__(o, name, 1),
+    "getattr": lambda o, name: getattr(o, name, 0),
+    "hasattr": lambda o, name: hasattr(o, name),
+    "delattr": lambda o, name: (setattr(o, name, 1), delattr(o, name)),
+    "__dict__": lambda o, name: o.__dict__.update({name: 1}),
+    "parameter": lambda o, name: o.module.register_parameter(name, torch.nn.Parameter(torch.ones(1))),
+    "buffer": lambda o, name: o.module.register_buffer(name, torch.ones(1)),
+    "module": lambda o, name: o.module.add_module(name, torch.nn.Tanh()),
+    "parameter dict": lambda o, name: o.parameters.__setitem__(name, torch.nn.Parameter(torch.ones(1))),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_of_attributes_have_numbers_in_them(name):
+    def program(x, o):
+        if x.sum() > 0:
+            NAMED[name](o, f"n{int(x.sum())}")
+        return x + 1
+
+    def created():
+        return types.SimpleNamespace(module=torch.nn.Module(), parameters=torch.nn.ParameterDict())
+
+    eager, traced, fn = created(), created(), compiled(program)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*report it as a bug")
+        warnings.filterwarnings("ignore", ".*outcomes; calls with others run eagerly")
+        for value in (1.0, 2.0, -1.0, 2.0, 3.0):
+            x = torch.full((2,), value)
+            assert torch.equal(fn(x, traced), program(x, eager))
+            assert repr(traced) == repr(eager) and list(traced.module.state_dict()) == list(eager.module.state_dict())

@@ -56,9 +56,10 @@ def _named(function: Callable) -> Callable:
     answer = _answer(function)
 
     def lookaside(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
-        if len(args) < 2 or not isinstance(args[1], str):
+        name = tracker.hashable(args[1]) if len(args) > 1 else None
+        if not isinstance(name, str):
             return builtin(*args, **kwargs)
-        return answer(tracker, builtin, [args[0], attribute_name(args[1]), *args[2:]], kwargs, frame)
+        return answer(tracker, builtin, [args[0], attribute_name(name), *args[2:]], kwargs, frame)
 
     return lookaside
 
