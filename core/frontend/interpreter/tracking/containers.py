@@ -335,9 +335,13 @@ class Containers:
         if isinstance(value, (set, frozenset)):
             self.guard_keys(value, source)
             items = [self.seen_key(item) for item in base_of(value).__iter__(value)]
-            copy = self.effects.items_of(value, lambda: set(items)) if type(value) is set else items
-            return iter(copy if all([a is b for a, b in zip(copy, items, strict=True)]) else items)
-        return iter(self.items_of(value))
+            copy = items
+            if isinstance(value, set):
+                copy = self.effects.items_of(value, lambda: set(items) if type(value) is set else self.refilled(value, items))
+            copied = base_of(copy).__iter__
+            return copied(copy) if all([a is b for a, b in zip(copied(copy), items, strict=True)]) else iter(items)
+        items = self.items_of(value)
+        return base_of(items).__iter__(items)
 
     def items_of(self, value: Any) -> Any:
         """Return a container of the items of an outside sequence, for iterators: that of a list or a deque changes as it does."""
@@ -347,9 +351,9 @@ class Containers:
         def items() -> list[Any]:
             return [self.reach(item, self.sources.item(source, i)) for i, item in enumerate(base_of(value).__iter__(value))]
 
-        if type(value) is deque:
-            return self.effects.items_of(value, lambda: deque(items(), value.maxlen))
-        return self.effects.items_of(value, items) if type(value) is list else items()
+        if not isinstance(value, (list, deque)):
+            return items()
+        return self.effects.items_of(value, items if type(value) is list else lambda: self.refilled(value, items()))
 
     def gone_through(self, value: Any) -> Any:
         """Return what an iterator of C goes through, item by item, in the place of an outside container: what the program writes is seen."""
