@@ -136,8 +136,41 @@ def behind_managers(m, i):
     return m
 
 
+def returned_from_a_finally(m, i):
+    count = 0
+    try:
+        count += 1
+        m = torch.linalg.inv(m)
+    finally:
+        count += 10
+        if count > 0:
+            return m, count  # noqa: B012
+
+
+def continued_in_a_finally(m, i):
+    for k in range(3):
+        try:
+            m = torch.linalg.inv(m + k)
+        finally:
+            m = m + 1
+            continue  # noqa: B012
+    return m
+
+
+def left_in_a_finally(m, i):
+    for k in range(3):
+        try:
+            m = m[i] * 2
+        finally:
+            m = m + k
+            if k < 2:
+                break  # noqa: B012
+    return m
+
+
 HANDLED = [inverse, jitter, suppressed, nested, manager, picked, looked_up, divided, drawn]
 HANDLED += [told_apart, behind_another_handler, behind_a_finally, behind_managers]
+HANDLED += [returned_from_a_finally, continued_in_a_finally, left_in_a_finally]
 
 
 @pytest.mark.parametrize("program", HANDLED)

@@ -28,7 +28,7 @@ def is_handled(errors: Errors = _OF_ARITHMETIC) -> bool:
 
 
 def _handlers(frame: Frame, pc: int, errors: Errors) -> bool:
-    """Return whether an instruction of a frame is inside of a `try` or a `with` that may handle an error; `finally` raises it again."""
+    """Return whether an instruction of a frame is inside of a `try` or a `with` that may handle an error."""
     at, rows = pc, list(reversed(frame.decoded.table))
     while rows:
         guarded = next((row for row in rows if row.start <= at < row.end), None)
@@ -53,7 +53,7 @@ def _catches(frame: Frame, at: int, depth: int, errors: Errors) -> bool:
             return True
         end = next((i for i in range(at, len(names)) if names[i] in ("CHECK_EXC_MATCH", "RERAISE")), None)
         if end is None or names[end] == "RERAISE":
-            return False
+            return "POP_EXCEPT" in names[at:end]  # a `finally` that returns, or goes on with a loop
         loads = [i for i in range(at, end) if names[i] == "LOAD_GLOBAL"]
         classes = [frame.globals.get(name, frame.builtins.get(name)) for _, name in (arguments[i] for i in loads)]
         plain = len(loads) + (names[end - 1] == "BUILD_TUPLE") == end - at and all([isinstance(kind, type) for kind in classes])
