@@ -328,3 +328,35 @@ def test_callables_in_c_without_a_name():
         return x, sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a))
 
     same(dovetail.jit(program)(X), program(X))
+
+
+class Congruent:
+    """A key that has the hash and the equality of its number modulo 3."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return self.n % 3
+
+    def __eq__(self, other):
+        return isinstance(other, Congruent) and self.n % 3 == other.n % 3
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_hashes_of_outside_keys_are_computed_of_ints_that_are_symbols(swallows):
+    keys = {Congruent(1): 1, Congruent(2): 5}
+
+    def program(x, n):
+        found = []
+        for i in range(3):
+            try:
+                found.append((Congruent(n) in keys, keys.get(Congruent(n + i))))
+            finally:
+                if swallows:
+                    continue  # noqa: B012
+        return found, x + 1
+
+    compiled = dovetail.jit(program)
+    for n in (5, 3, 4, 2):
+        same(compiled(torch.ones(n), n), program(torch.ones(n), n))

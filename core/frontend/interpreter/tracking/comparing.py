@@ -119,8 +119,12 @@ class Comparing:
         elif type(key).__flags__ & HEAP and not self.recorder.is_tensor(key):
             for name in ("__hash__", "__eq__"):
                 self.guard_class(type(key), name)
-            for number in filter(self.recorder.is_number, getattr(key, "__dict__", {}).values()):
-                self.recorder.concrete(number)  # a dict runs these methods by itself
+            held = getattr(key, "__dict__", {})  # a dict runs these methods by itself
+            for name, part in list(held.items()):
+                if self.recorder.is_number(part):
+                    self.recorder.concrete(part)
+                elif self.recorder.is_symbolic(part) and not isinstance(part, tuple):
+                    held[name] = operator.index(part)
         elif type(key) in _BOUND:
             self.pin(key.__self__)
         elif isinstance(key, weakref.ref):
@@ -162,8 +166,8 @@ class Comparing:
         method = self.method(key, "__hash__")
         if method is None:
             return hash(key)
-        digest = self.call_function(method, [key], {})
-        return hash(_Digest(digest if isinstance(digest, int) else self.indexed(self.spelled(digest))))
+        digest = self.spelled(self.call_function(method, [key], {}))
+        return hash(_Digest(operator.index(digest) if self.recorder.is_symbolic(digest) else digest))
 
     def check_hashes(self, container: Any, keys: Iterable[Any]) -> None:
         """Run the call in eager mode where a key of a container has another hash than when it was put there: no copy would be like it."""
