@@ -15,6 +15,7 @@ import torch
 
 _PLAIN = (int, float, str, bool, type(None), complex, bytes, type(...), range, torch.dtype, torch.device, torch.Size)
 _DEEPEST = 14
+UNREADABLE = "unreadable"  # a tensor that eager mode cannot read, and a program may
 
 
 class Observer:
@@ -44,6 +45,9 @@ class Observer:
     def _held(self, x: Any, of: Any) -> Any:
         if isinstance(x, torch.Tensor):
             place = self.memory.setdefault(x.untyped_storage()._cdata, len(self.memory))
+            if not _is_readable(x):
+                of(vars(x))  # objects behind it have the numbers that they have beside one that can be read
+                return UNREADABLE
             layout = place, x.storage_offset(), x.stride(), x.dtype, tuple(x.shape), x.requires_grad, x.is_leaf
             return layout, x.detach().clone(), of(x.grad) if x.is_leaf else None, of(vars(x))
         if isinstance(x, dict):
@@ -69,6 +73,15 @@ class Observer:
         slots = getattr(type(x), "__slots__", ()) if type(x).__module__ == self.module else ()
         own = object.__getattribute__(x, "__dict__") if type(x).__dictoffset__ else None
         return of(own), [of(getattr(x, name)) for name in slots if name != "__weakref__" and hasattr(x, name)]
+
+
+def _is_readable(x: torch.Tensor) -> bool:
+    """Return whether eager mode lets a program read a tensor: not one of several views of one call, once their base has been written."""
+    try:
+        _ = x.grad_fn
+    except RuntimeError:
+        return False
+    return True
 
 
 def _parts(x: Any, of: Any) -> Any:
@@ -103,6 +116,8 @@ def kind_of(error: BaseException) -> str:
 
 def differences(a: Any, b: Any, path: str = "") -> str:
     """Return where two observations differ, "" where they do not."""
+    if a is UNREADABLE:
+        return ""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return "" if torch.allclose(a, b.to(a.dtype), rtol=1e-6, atol=1e-9, equal_nan=True) else f"{path}: {a.tolist()} and {b.tolist()}"
     if isinstance(a, float) and isinstance(b, float):
