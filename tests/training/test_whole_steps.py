@@ -464,3 +464,20 @@ def test_two_steps_of_two_models_in_one_function_train_as_eager_does():
             run(torch.randn(4, 6))
         weights.append([maker.state_dict(), critic.state_dict()])
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_clipped_by_value_where_there_are_some():
+    def program(x, weight, backward):
+        if backward:
+            (weight * x).sum().backward()
+        nn.utils.clip_grad_value_([weight], 0.5)
+        return weight.grad.clone()
+
+    compiled, weight = dovetail.jit(program), torch.ones(3, requires_grad=True)
+    for backward in (False, True, False, True):
+        weight.grad = None
+        if backward:
+            assert torch.equal(compiled(torch.ones(3), weight, backward), torch.full((3,), 0.5))
+        else:
+            with pytest.raises(RuntimeError, match="empty"):  # as torch's C code
+                compiled(torch.ones(3), weight, backward)

@@ -99,6 +99,8 @@ def maxima(self: Any) -> tuple:
 @torchquery(GROUP_TENSORS.path)
 def grouped(lists: Any, with_indices: bool = False) -> dict:
     """Return the columns of parallel lists of tensors by the device and dtype of the first."""
+    if not lists[0]:
+        raise RuntimeError("expected tensors to group, got an empty list")
     groups: dict[tuple, Any] = {}
     for i, row in enumerate(zip(*[x or [None] * len(lists[0]) for x in lists], strict=True)):
         columns, indices = groups.setdefault((row[0].device, row[0].dtype), ([[] for _ in lists], []))
