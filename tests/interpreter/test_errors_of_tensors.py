@@ -126,3 +126,32 @@ def test_a_call_whose_result_is_not_read_raises_as_in_eager_mode(call, handles, 
                 results.append(isinstance(error, (RuntimeError, IndexError)) or type(error))
         assert results[0] == results[1]
     assert len(log) == (0 if handles else 12)
+
+
+DETACHED = {
+    "view": lambda x: x.view(-1),
+    "row": lambda x: x[1:],
+    "view of a result": lambda x: (x * 1).view(-1),
+    "reshape": lambda x: x.reshape(-1, 1),
+    "result": lambda x: x * 1,
+    "flat": lambda x: x.flatten(),
+    "detached": lambda x: x.detach(),
+    "itself": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("grad_mode", [False, True])
+@pytest.mark.parametrize("name", DETACHED)
+def test_views_are_not_detached_in_place(name, grad_mode, needs_grad):
+    def program(x):
+        y = DETACHED[name](x * 2 if needs_grad else x)
+        try:
+            return y.detach_().requires_grad
+        except RuntimeError:
+            return "refused"
+
+    compiled, x = dovetail.jit(program), torch.ones(3, requires_grad=needs_grad)
+    with torch.set_grad_enabled(grad_mode):
+        for _ in range(2):
+            assert compiled(x) == program(x)

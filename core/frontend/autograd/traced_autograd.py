@@ -346,10 +346,10 @@ class TracedAutograd:
 
     def detach_(self, p: Proxy) -> Proxy:
         """Do p.detach_()."""
-        if not self.requires_grad(None, p):
-            return p
         views = tracked_views(self.recorder.trace.lines)
         require(p not in views, "Can't detach views in-place; use detach() instead", error=RuntimeError)
+        if not self.requires_grad(None, p):
+            return p
         if p in self.recorder.real or p in set(views.values()):
             which = "from outside the compiled function" if p in self.recorder.real else "that has views"
             raise Unsupported(f"detach_() of a tensor {which} is not traced; call it outside, or use x = x.detach()\n  called at {user_line()}")
