@@ -261,6 +261,8 @@ def indented(lines: list[str]) -> list[str]:
 class Writer:
     """Writes one program.  Half of what it draws is one of a few entries of each table, so that the same things meet again."""
 
+    expressions, lines, changes, simple, globals, changed = EXPRESSIONS, LINES, CHANGES, SIMPLE, GLOBALS, CHANGED
+
     def __init__(self, seed: int):
         self.drawn, self.names = random.Random(seed), 0
         self.favourites: dict[str, list[str]] = {}
@@ -279,9 +281,9 @@ class Writer:
         """Return an expression of a type."""
         if kind == "any":
             kind = self.drawn.choice(("int", "float", "str", "tensor", "list", "number", "tensor"))
-        if kind not in EXPRESSIONS or depth > 2 or self.drawn.random() < 0.2 + 0.2 * depth:
-            return self.drawn.choice(entries(SIMPLE[kind]))
-        text = self.filled(self.one_of(EXPRESSIONS[kind]), depth + 1)
+        if kind not in self.expressions or depth > 2 or self.drawn.random() < 0.2 + 0.2 * depth:
+            return self.drawn.choice(entries(self.simple[kind]))
+        text = self.filled(self.one_of(self.expressions[kind]), depth + 1)
         return f"({text})" if depth else text
 
     def name(self, prefix: str) -> str:
@@ -307,7 +309,7 @@ class Writer:
         if loop and self.drawn.random() < 0.15:
             end = self.drawn.choice(("break", "continue"))
             return self.drawn.choice(([end], [f"if {self.expression('bool')}:", f"    {end}"]))
-        line = self.filled(self.one_of(LINES))
+        line = self.filled(self.one_of(self.lines))
         if inner and (match := _ASSIGNS.search(line)) is not None and "." not in match[0]:  # it would be a variable of the function inside
             return [f"out.append({self.expression('any')})"]
         if line.startswith(("raise", "return", "undefined", "y.no", "None +", "'a' +", "[][", "{}[")) and self.drawn.random() < 0.7:
@@ -441,20 +443,20 @@ class Writer:
             leaf = ", requires_grad=True" if trained and drawn.random() < 0.7 else ""
             arguments.append(f"lambda: (torch.tensor({x}, dtype=torch.float64{leaf}), {', '.join(values)}),")
             if changes and drawn.random() < 0.7:
-                lines = [line for _ in range(drawn.randint(1, 2)) for line in self.filled(drawn.choice(entries(CHANGES))).split("; ")]
+                lines = [line for _ in range(drawn.randint(1, 2)) for line in self.filled(drawn.choice(entries(self.changes))).split("; ")]
                 changed += [f"if call == {call}:", *indented(lines)]
-        return ["CALLS = [", *indented(arguments), "]", "def change(call):", f"    global {CHANGED}", *indented([*changed, "return"])]
+        return ["CALLS = [", *indented(arguments), "]", "def change(call):", f"    global {self.changed}", *indented([*changed, "return"])]
 
     def program(self) -> str:
         start = "y, z, i, j, u, r, L, D, out = x * 1, x + 1, k, 2, a, s, [3, 1, 2], {'n': 1}, []"
-        body = [f"global {GLOBALS}", start, *self.block(0, False, size=self.drawn.randint(2, 6)), "return y, z, i, j, u, r, L, D, out"]
+        body = [f"global {self.globals}", start, *self.block(0, False, size=self.drawn.randint(2, 6)), "return y, z, i, j, u, r, L, D, out"]
         return "\n".join(["def f(x, k, a, s, flag, obj):", *indented(body), *self.calls(), "keys = {Key(1): 1, Key(2): 5}", ""])
 
 
-def program(seed: int) -> str:
+def program(seed: int, writer: type[Writer] = Writer) -> str:
     """Return the program of a seed; some texts fit in no hole of an f-string, so that another is drawn."""
     for again in range(100):
-        text = Writer(seed + again * 1_000_003).program()
+        text = writer(seed + again * 1_000_003).program()
         try:
             compile(text, "<program>", "exec")
         except SyntaxError:
