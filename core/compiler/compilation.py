@@ -43,6 +43,7 @@ class Compilation:
         history: whether results may get a history, since grad mode is on or the program switches it on.
         epilogue: the program that runs eagerly after the computation.
         written: the inputs that the epilogue writes.
+        updates: the results that differ in few places from large inputs, which they are written into.
         rules: which grad rules a line has.
         constant: the values that pass no gradient on.
         detached: the results without a history, since they are only written to storage behind autograd's back.
@@ -62,6 +63,7 @@ class Compilation:
     history: bool = True
     epilogue: Trace | None = None
     written: tuple[Proxy, ...] = ()
+    updates: Collection[Proxy] = ()
     rules: Callable[..., Iterable[Callable]] = registered
     constant: Collection[Proxy] = ()
     detached: Collection[Proxy] = ()

@@ -17,7 +17,6 @@ from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.decisions.generators import Generators
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.interpreter.tracebacks import error_text
-from dovetail.trace import BoundSymbol
 from dovetail.trace.passes.functionalize import written_inputs
 
 
@@ -35,14 +34,14 @@ def generators_of(acquired: Acquired, programs: Programs) -> Generators | None:
     changes = acquired.changes or (bool(programs.epilogue) and bool(written_inputs(programs.epilogue[-1])))
     lines = [line for line in programs.computation[-1].lines if line.symbol is not prims.delete]
     generators = Generators()
-    if not changes or acquired.calls or programs.compilation.distribution is not None or any(map(_writes, lines)):
+    if (
+        not changes
+        or acquired.calls
+        or programs.compilation.distribution is not None
+        or any([line.implementation is not None and line.implementation.writes for line in lines])
+    ):
         return None
     return generators if generators.note(lines) is None else None
-
-
-def _writes(line: BoundSymbol) -> bool:
-    """Return whether a line writes into inputs before the program is over."""
-    return bool(getattr(line.implementation, "writes", ()))
 
 
 def before_changes(compute: Callable) -> Callable:

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from dovetail import prims
-from dovetail.compiler.compilation import Pass
+from dovetail.compiler.compilation import Compilation, Pass
 from dovetail.errors import InvalidTrace
-from dovetail.executors import Priority, checked, in_place
+from dovetail.executors import Priority, checked, in_place, updates
 from dovetail.trace import Proxy, Trace, Transform, requires_grad, run_pass
 
 
@@ -38,15 +38,21 @@ def check_contract(trace: Trace, check: bool) -> Trace:
 def write_in_place(
     trace: Trace, executors: Priority, epilogue: Trace | None, written: Collection[Proxy], history: bool, check: bool, passes: Collection[Pass]
 ) -> Trace:
-    """Let fused regions write results into the inputs that the epilogue would copy them to.
+    """Let programs write results into the inputs that the epilogue would copy them to."""
+    return in_place(trace, epilogue=epilogue, executors=executors) if _may_write(epilogue, written, history, check, passes) else trace
 
-    Nothing is written where autograd follows a written input, or where a check compares inputs before and after.
-    """
+
+def updates_of(trace: Trace, compilation: Compilation) -> Collection[Proxy]:
+    """Return the results of `trace` that differ in few places from the inputs that `write_in_place` lets it write."""
+    c = compilation
+    return updates(trace, c.epilogue) if _may_write(c.epilogue, c.written, c.history, c.check, c.passes) else ()
+
+
+def _may_write(epilogue: Trace | None, written: Collection[Proxy], history: bool, check: bool, passes: Collection[Pass]) -> bool:
+    """Return whether a program may write into inputs: neither does autograd follow one of them, nor does a check compare them before and after."""
     if not written or check or checked in passes:
-        return trace
-    if history and any([line.symbol is prims.copy_ and requires_grad(line.args[0]) for line in epilogue.lines]):
-        return trace
-    return in_place(trace, epilogue=epilogue, executors=executors)
+        return False
+    return not (history and any([line.symbol is prims.copy_ and requires_grad(line.args[0]) for line in epilogue.lines]))
 
 
 def has_transforms(passes: Iterable[Any]) -> bool:

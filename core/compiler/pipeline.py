@@ -29,7 +29,7 @@ import torch
 
 from dovetail import options, prims
 from dovetail.compiler.compilation import Compilation, apply, run
-from dovetail.compiler.passes import check_contract, has_transforms, transformed, user_passes, write_in_place
+from dovetail.compiler.passes import check_contract, has_transforms, transformed, updates_of, user_passes, write_in_place
 from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
 from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
@@ -202,6 +202,7 @@ def _has_history(computation: Trace, constant: Collection[Proxy], detached: Coll
 def infer(computation: Trace, compilation: Compilation) -> list[Trace]:
     """Return a pure program and the steps to the one that runs, without a gradient."""
     steps = simplify(computation, compilation)
+    compilation = replace(compilation, updates=updates_of(steps[-1], compilation))
     return steps + lower(COMPUTATION, steps[-1], compilation)[1:]
 
 

@@ -160,3 +160,80 @@ def test_a_value_that_begins_where_the_target_does_and_lies_otherwise_does_not_c
     target = torch.arange(6.0).view(3, 2)
     with pytest.raises(RuntimeError, match="single memory location"):  # eager mode's own error
         copy_(target, target.as_strided((3, 2), (1, 3)))
+
+
+ROWS, PLACES = torch.randn(4, 8), torch.tensor([7, 3, 9, 1])
+CHANGES = {
+    "a row": lambda x, n: x.__setitem__(n, ROWS[0]),
+    "rows": lambda x, n: x[n : n + 4].copy_(ROWS),
+    "a column": lambda x, n: x[:, 3].fill_(n),
+    "an element": lambda x, n: x.__setitem__((n, 2), 1.0),
+    "a row, added to": lambda x, n: x[n].add_(ROWS[1]),
+    "one after the other": lambda x, n: [x.__setitem__(n + i, row) for i, row in enumerate(ROWS)],
+    "a diagonal": lambda x, n: x.view(256, 128).diagonal().fill_(n),
+    "rows of blocks, replaced": lambda x, n: x.view(512, 8, 8).__setitem__((PLACES + n, PLACES % 8), ROWS),
+    "a row of a row of blocks": lambda x, n: x.view(8, 512, 8)[n][n : n + 4].copy_(ROWS),
+    "an element of a part": lambda x, n: x[n : n + 5][1][2:6][n % 3].fill_(n),
+    "every other element of a part": lambda x, n: x[n : n + 5][1:4, ::2].fill_(n),
+    "chosen rows": lambda x, n: x.__setitem__(PLACES + n, ROWS),
+    "chosen rows, scaled": lambda x, n: x.__setitem__(PLACES + n, x[PLACES + n] * 0.5),
+    "a row chosen twice": lambda x, n: x.index_put_((torch.tensor([n, n]),), ROWS[:2], accumulate=True),
+    "index_copy": lambda x, n: x.index_copy_(0, PLACES + n, ROWS),
+    "index_add": lambda x, n: x.index_add_(0, PLACES, ROWS, alpha=n),
+    "index_fill": lambda x, n: x.index_fill_(0, PLACES + n, 2.0),
+    "scatter": lambda x, n: x.scatter_(0, PLACES[:, None].expand(4, 8), ROWS),
+    "scatter of one row": lambda x, n: x.scatter_(0, PLACES[:1, None].expand(1, 8), ROWS[:1]),
+    "scatter_add": lambda x, n: x.scatter_add_(0, PLACES[:, None].expand(4, 8), ROWS * n),
+    "scatter_reduce": lambda x, n: x.scatter_reduce_(0, PLACES[:, None].expand(4, 8), ROWS, "amax"),
+}
+
+
+def changed_in_place(fn):
+    return [line.implementation.name for line in dovetail.last_traces(fn)[-1].lines if line.implementation and line.implementation.writes]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("read", [False, True])
+def test_few_places_of_a_large_input_are_written_where_they_lie(name, read):
+    def change(x, n):
+        CHANGES[name](x, n)
+        return x[: n + 1].sum() + n if read else None
+
+    ours, x = dovetail.jit(change), torch.randn(4096, 8)
+    expected = x.clone()
+    for n in range(2, 7):
+        version = x._version
+        torch.testing.assert_close(ours(x, n), change(expected, n))
+        torch.testing.assert_close(x, expected, rtol=0, atol=0)
+        assert x._version > version
+    names = changed_in_place(ours)
+    assert names and all([name.endswith("_in_place") for name in names])
+
+
+SMALL_OR_SHARED = {
+    "most of it": lambda x: x[:3000].zero_(),
+    "all of it": lambda x: x.mul_(2),
+    "a row of its own memory": lambda x: x[1].copy_(x[2]),
+    "a row that another line reads as it was": lambda x: (x[1:3] @ ROWS.T, x[1].copy_(ROWS[0]), x[0] + 1)[::2],
+    "a row of its transpose": lambda x: x.T[3].copy_(x.T[4]),
+    "a copy": lambda x: x.clone().index_copy_(0, PLACES, ROWS),
+    "a copy that is written back": lambda x: x.copy_(x.clone().index_copy_(0, PLACES, ROWS)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_OR_SHARED)
+def test_what_else_is_written_is_eagers(name):
+    change = SMALL_OR_SHARED[name]
+    ours, x = dovetail.jit(lambda x: change(x)), torch.randn(4096, 8)
+    expected = x.clone()
+    for _ in range(3):
+        torch.testing.assert_close(ours(x), change(expected))
+        torch.testing.assert_close(x, expected)
+
+
+def test_what_is_written_gives_the_input_no_history():
+    weight, x = torch.ones(8, requires_grad=True), torch.zeros(4096, 8)
+    ours = dovetail.jit(torch.no_grad()(lambda x, n: x.__setitem__(n, weight)))
+    for n in range(4):
+        ours(x, n)
+    assert changed_in_place(ours) and not x.requires_grad and x[:5].sum() == 32

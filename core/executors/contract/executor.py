@@ -26,7 +26,8 @@ class Implementation:
     `fn` takes real tensors and the symbol's own signature.  `path` is how a printed program calls it when that can be imported without
     the executor ("torch.nn.functional.softmax", ".view"); else it prints as `<executor>_exec.<name>`.  `grad` is a grad rule.  `dtypes`,
     `devices` and `differentiable` are what was declared for this symbol alone, None where the executor's declaration holds.  `stateful` is
-    a class; each line that is run this way gets an object of it, which is the `fn` of that line.
+    a class; each line that is run this way gets an object of it, which is the `fn` of that line.  `writes` are the arguments of a line that it
+    writes results into.
     """
 
     executor: str
@@ -40,6 +41,7 @@ class Implementation:
     devices: frozenset[str] | None = None
     differentiable: bool | None = None
     stateful: type | None = None
+    writes: tuple[Proxy, ...] = ()
 
     def placed(self, line: BoundSymbol) -> Implementation:
         """Return what runs `line`: this, or where there is state, a copy with a new state, named after the result of the line."""
@@ -208,6 +210,13 @@ class OperatorExecutor(Executor):
     def choose_variant(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
         """Return what runs a claimed `line`; override it to choose a variant by the specs of operands and results."""
         return implementation.placed(line)
+
+    def in_place(self, line: BoundSymbol) -> Implementation | None:
+        """Return what writes the result of a claimed `line` into its first argument, and returns that; None where there is nothing of the kind.
+
+        Asked where the result has the layout of that argument, and nothing reads the argument as it was later.
+        """
+        return None
 
     def _free_name(self, symbol: Symbol, name: str | None) -> str:
         for candidate in (name,) if name else (symbol.name, f"{symbol.module.replace('.', '_')}_{symbol.name}"):

@@ -7,7 +7,7 @@ by line, to the executors behind it.  `dispatch_record` of the resulting trace h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from time import perf_counter
 
 from dovetail import options
@@ -23,14 +23,15 @@ from dovetail.trace.dispatch_record import Decision, Spent
 from dovetail.trace.passes.dce import needed
 
 
-def dispatch(trace: Trace, executors: Priority) -> Trace:
+def dispatch(trace: Trace, executors: Priority, updates: Collection[Proxy] = ()) -> Trace:
     """Return the trace with an implementation at every line, and a record of the decisions.
 
-    Each line is offered to the executors in the order that `executors` has for its operation.  Raises Unclaimed where no executor runs a
+    Each line is offered to the executors in the order that `executors` has for its operation.  The lines that compute `updates` change few
+    places of large inputs, and are no parts of regions.  Raises Unclaimed where no executor runs a
     line, and ExecutorError where an executor fails.
     """
     new = trace.derive("dispatch")
-    claims = _Claims(new, executors)
+    claims = _Claims(new, executors, updates)
     placed = [p for line in trace.lines for p in claims.place(line)]
     while True:
         new.outputs = claims.renamed_outputs(trace)
@@ -60,8 +61,8 @@ def claimants(trace: Trace, executors: Priority) -> Callable[[BoundSymbol], Iter
 class _Claims:
     """Offers lines to executors, and remembers their verdicts."""
 
-    def __init__(self, new: Trace, executors: Priority):
-        self.new, self.executors = new, executors
+    def __init__(self, new: Trace, executors: Priority, updates: Collection[Proxy] = ()):
+        self.new, self.executors, self.updates = new, executors, updates
         self.record = DispatchRecord(executors, executors.notes, spent={ex.name: Spent() for ex in executors})
         self.replaced = self.record.replaced
         self.whole: dict[tuple[str, BoundSymbol], Verdict] = {}
@@ -211,7 +212,9 @@ class _Claims:
         """Return whether a composite is fusible: when all of its decomposition is, and `ex` claims it whole.  Each line is offered once."""
         key = ex.name, line
         if key not in self.whole:
-            if line.body:
+            if line.writes and line.writes[0] in self.updates:
+                self.whole[key] = UPDATE
+            elif line.body:
                 refusal = next((verdict for inner in line.body if not is_claim(verdict := self._fusible(ex, inner, where))), None)
                 self.whole[key] = ask(ex, line, ex.claims_whole, where) if refusal is None else refusal
             else:
@@ -228,6 +231,7 @@ def _implements(ex: Executor, line: BoundSymbol) -> bool:
     return isinstance(ex, OperatorExecutor) and ex.implementation(line.symbol) is not None
 
 
+UPDATE = "a region would go over all of an input of which few places change; an operation of its own writes these alone"
 STRICT = "the option `strict` makes that an error; without it the next executor is tried"
 
 

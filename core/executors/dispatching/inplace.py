@@ -1,4 +1,4 @@
-"""Results that are only copied into an input are computed there, by the fusion executors that can.
+"""Results that are only copied into an input are computed there, by the executors that can.
 
 >>> def computation(t0, t1):
 ...     t2 = prims.mul(t1, 0.1)
@@ -12,40 +12,100 @@ with the epilogue
 
 reads as before; but where one region computes t3, and nothing reads t0 after it, the function that runs it may write t3 where t0 lies and
 return t0 itself.  Copying a tensor into itself then costs nothing, and still tells autograd of the write.
+
+An operation that changes few places of a large input, as a step of decoding does to a cache, runs by itself: its executor writes these places
+alone, where a region would go over all of the input.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from dovetail import prims
-from dovetail.executors.contract.executor import FusionExecutor
+from dovetail.executors.contract.executor import Executor, FusionExecutor, OperatorExecutor
 from dovetail.executors.discovery.plugin_errors import guarded
 from dovetail.executors.dispatching.regions import FusedRegion
 from dovetail.executors.ordering.resolve_order import Priority
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, proxies
+from dovetail.prims.sizes import hint_of
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, proxies
 from dovetail.trace.aliases import root_of, view_bases
+from dovetail.trace.passes.split import bytes_of
+
+UPDATES = frozenset({prims.put_slice, prims.put_diagonal, prims.scatter, prims.scatter_add, prims.index_put, prims.index_copy, prims.index_add})
+LARGE = 1 << 15  # bytes of a tensor from which a region takes longer to go over it than an operation of its own takes
+SHARE = 4  # how many times more elements it has than what is written into it
+
+
+def updates(trace: Trace, epilogue: Trace) -> frozenset[Proxy]:
+    """Return the results of operations that change few places of large inputs, and are copied into these inputs."""
+    wanted, few = _overwriting(trace, _copied(trace, epilogue), view_bases(trace.lines)), set[Proxy]()
+    for line in reversed(trace.lines) if wanted else ():
+        if len(line.writes) == 1 and (p := wanted.get(line.writes[0])) is not None and _changes_little(line):
+            few.update(line.writes)
+            wanted.setdefault(line.args[0], p)  # several updates, one after the other
+    return frozenset(few)
+
+
+def _changes_little(line: BoundSymbol) -> bool:
+    """Return whether a line changes few places of its first argument, which is large."""
+    (whole, *rest), kinds = line.args or (None,), {inner.symbol for inner in prims_of([line])}
+    if not isinstance(whole, TensorProxy) or UPDATES.isdisjoint(kinds) or bytes_of(whole) < LARGE:
+        return False
+    written = sum([hint_of(p.spec.numel) for p in proxies(rest) if isinstance(p, TensorProxy)])
+    return SHARE * written <= hint_of(whole.spec.numel)
 
 
 def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
-    """Return `trace`, an executed program with results that `epilogue` takes, with regions that write into inputs where that is safe."""
+    """Return `trace`, an executed program with results that `epilogue` takes, with lines that write into inputs where that is safe."""
     new = trace.derive("in_place")
     new.lines = list(trace.lines)
     wanted = _copied(trace, epilogue)
     if not wanted:
         return new
-    bases, fusing = view_bases(trace.lines), {ex.name: ex for ex in executors if isinstance(ex, FusionExecutor)}
-    returned = Counter(root_of(p, bases) for p in proxies(trace.outputs))
-    wanted = {value: p for value, p in wanted.items() if root_of(value, bases) is value and returned[value] == 1 and p not in returned}
+    bases, by_name = view_bases(trace.lines), {ex.name: ex for ex in executors}
+    owned = {q for line in trace.lines if _makes(line, by_name) for q in line.writes if root_of(q, bases) is q}
+    returned = {root_of(p, bases) for p in proxies(trace.outputs)}
+    wanted = _overwriting(trace, wanted, bases)
     later: set[Proxy] = set()  # what is read after a line
     for i in reversed(range(len(new.lines))):
         line = new.lines[i]
-        into = {q: p for q in line.writes if (p := wanted.get(q)) is not None and p in set(line.reads) and p not in later}
-        implementation = line.implementation
-        if into and isinstance(implementation, FusedRegion) and implementation.executor in fusing:
-            new.lines[i] = _writing(line, into, fusing[implementation.executor])
+        ex = None if line.implementation is None else by_name.get(line.implementation.executor)
+        if isinstance(line.implementation, FusedRegion) and isinstance(ex, FusionExecutor):
+            into = {q: p for q in line.writes if (p := wanted.get(q)) is not None and _same_layout(p, q) and p in set(line.reads) and p not in later}
+            new.lines[i] = _writing(line, into, ex) if into else line
+        elif isinstance(ex, OperatorExecutor) and len(line.writes) == 1 and (p := wanted.get(line.writes[0])) is not None:
+            x, root = line.args[0], root_of(line.args[0], bases)
+            mine = root is p or (root in owned and root not in returned)
+            others = {root_of(q, bases) for q in proxies((line.args[1:], line.kwargs))}
+            if mine and _same_elements(x, root) and _same_elements(root, p) and root not in later | others:
+                new.lines[i] = _updating(line, ex)
+                if new.lines[i] is not line:
+                    wanted[root] = p  # so that several updates, one after the other, are of one memory
         later.update([root_of(p, bases) for p in line.reads])
     return new
+
+
+def _overwriting(trace: Trace, copied: dict[Proxy, Proxy], bases: dict[Proxy, Proxy]) -> dict[Proxy, Proxy]:
+    """Return the owners of the memory of results in `copied`, by the inputs that those go into, where nothing else is returned of both."""
+    returned = Counter(root_of(p, bases) for p in proxies(trace.outputs))
+    roots = {root_of(value, bases): (value, p) for value, p in copied.items() if p not in returned}
+    return {root: p for root, (value, p) in roots.items() if returned[root] == 1 and _same_elements(value, root)}
+
+
+def _makes(line: BoundSymbol, by_name: dict[str, Executor]) -> bool:
+    """Return whether what runs a line makes the memory of its results, unless that is an input which it writes."""
+    implementation = line.implementation
+    if implementation is None or isinstance(implementation, FusedRegion):
+        return implementation is not None
+    ex = by_name.get(implementation.executor)
+    return isinstance(ex, OperatorExecutor) and ex.in_place(line) is not None
+
+
+def _updating(line: BoundSymbol, ex: OperatorExecutor) -> BoundSymbol:
+    """Return an update, run so that it writes its first argument, if its executor can."""
+    implementation = guarded("in_place", ex, line, line.where, ex.in_place, line)
+    return line if implementation is None else line.replace(implementation=replace(implementation, writes=(line.args[0],)))
 
 
 def _writing(line: BoundSymbol, into: dict[Proxy, Proxy], ex: FusionExecutor) -> BoundSymbol:
@@ -76,3 +136,9 @@ def _copied(trace: Trace, epilogue: Trace) -> dict[Proxy, Proxy]:
 def _same_layout(target: TensorProxy, value: Proxy) -> bool:
     a, b = target.spec, value.spec
     return (a.shape, a.dtype, a.device, a.steps) == (b.shape, b.dtype, b.device, b.steps) and a.is_dense
+
+
+def _same_elements(x: TensorProxy, y: TensorProxy) -> bool:
+    """Return whether two tensors of one memory are all of it, in the same order: then a place of one is a place of the other."""
+    row_major = x.spec.strides is None and y.spec.strides is None and x.spec.dtype == y.spec.dtype and x.spec.numel == y.spec.numel
+    return x is y or row_major or _same_layout(x, y)

@@ -285,13 +285,12 @@ def _nothing_else(*inputs: Any) -> None:
 
 @dataclass(frozen=True)
 class FusedRegion(Implementation):
-    """What runs a region, and the inputs that it writes results into.
+    """What runs a region.
 
     It is pickled as the region, which the executor fuses again where it is read, when it is first called.
     """
 
     region: Trace | None = None
-    writes: tuple[Proxy, ...] = ()
 
     def __reduce__(self) -> tuple:
         return _read, (self.executor, self.name, self.region)

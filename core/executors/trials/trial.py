@@ -20,7 +20,7 @@ from typing import Any
 
 from dovetail import options, prims
 from dovetail.executors.contract.executor import Executor, Implementation
-from dovetail.executors.dispatching.regions import FusedRegion, RegionSymbol
+from dovetail.executors.dispatching.regions import RegionSymbol
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
 from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
@@ -155,10 +155,9 @@ class Trial:
         specs = [p.spec for p in line.reads]
         if is_region(operation) and not any([isinstance(spec, TensorSpec) and spec.dtype.kind == "int" for spec in specs]):
             tried.kernel = id(implementation.fn), *specs  # without indices, the layout alone says where it reads and writes
-        into = implementation.writes if isinstance(implementation, FusedRegion) else ()
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            return self.judge.run_line(tried, line, implementation.fn, args, kwargs, into)
+            return self.judge.run_line(tried, line, implementation.fn, args, kwargs, implementation.writes)
 
         return line.replace(implementation=replace(implementation, name=f"{implementation.name}_trial_{number}", fn=run, path=None))
 

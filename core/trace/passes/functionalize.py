@@ -238,11 +238,9 @@ class Functionalizer:
                 chain, unseen = self.keep_history(chain, self.own.get(p)), True
                 if self.history and self.flows(chain[-1][1]):
                     self.own[p] = chain[-1][1]
-            p = view.args[0]
-            kwargs = view.kwargs
-            if (window := _window_of_repeated(view, self.parent.get(p))) is not None:
-                p, kwargs = self.parent[p].args[0], window
-                new = flat_reshape(new, prims.strided_slice.meta(p.spec, **window).shape)
+            p, kwargs = self.window(view) if view.symbol is prims.strided_slice else (view.args[0], view.kwargs)
+            if p is not view.args[0]:
+                new = flat_reshape(new, prims.strided_slice.meta(p.spec, **kwargs).shape)
             old = self.read(p)
             new = written = view.symbol.put_rule(old, new, **kwargs)
             value, flows = new, flows or self.flows(new)
@@ -267,6 +265,13 @@ class Functionalizer:
             elif p is root:
                 self.value[p], self.seen[p] = _laid_out(new, p), count
         self.writes[root] = count
+
+    def window(self, part: BoundSymbol) -> tuple[Proxy, dict[str, tuple[int, ...]]]:
+        """Return what `part`, a slice, is a slice of and which, seen through views that are slices themselves, as far as that goes."""
+        base, window = part.args[0], part.kwargs
+        while base in self.parent and (wider := _window_before(self.parent[base], window)) is not None:
+            base, window = self.parent[base].args[0], wider
+        return base, window
 
     def flows(self, value: Proxy | None) -> bool:
         """Return whether a value of the new trace requires grad."""
@@ -432,15 +437,27 @@ def _is_untracked(p: Proxy, view: BoundSymbol) -> bool:
     return p.spec.dtype.inexact and base.spec.requires_grad and not p.spec.requires_grad
 
 
-def _window_of_repeated(part: BoundSymbol, repeated: BoundSymbol | None) -> dict[str, tuple[int, ...]] | None:
-    """Return what `part`, a slice of a `repeated` tensor that has each of its elements once, is as a slice of the tensor; None for other views."""
-    if part.symbol is not prims.strided_slice or repeated is None or repeated.symbol is not prims.broadcast_in_dim:
-        return None
+def _window_before(view: BoundSymbol, window: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]] | None:
+    """Return what a window of a view is as one of what that is a view of; None where it is none, or not each of its elements once."""
+    if view.symbol is prims.strided_slice and all([step == 1 for step in view.kwargs["steps"]]):
+        starts = view.kwargs["starts"]
+        moved = {name: tuple([start + n for start, n in zip(starts, window[name], strict=True)]) for name in ("starts", "stops")}
+        return window | moved
+    if view.symbol is prims.squeeze:
+        dims, rank = view.kwargs["dims"], len(view.args[0].spec.shape)
+        rows = {name: iter(window[name]) for name in window}
+        return {name: tuple([int(name != "starts") if d in dims else next(rows[name]) for d in range(rank)]) for name in window}
+    return _window_of_repeated(view, window) if view.symbol is prims.broadcast_in_dim else None
+
+
+def _window_of_repeated(repeated: BoundSymbol, window: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]] | None:
+    """Return what a window of a `repeated` tensor is as one of the tensor, where it has each element of that once."""
     base, shape, dims = repeated.args[0], repeated.kwargs["shape"], repeated.kwargs["dims"]
     kept = {d for d, n in zip(dims, base.spec.shape, strict=True) if n == shape[d]}
-    if len(kept) == len(shape) or any([n != 1 for d, n in enumerate(part.out.spec.shape) if d not in kept]):
+    sizes = prims.strided_slice.meta(repeated.out.spec, **window).shape
+    if len(kept) == len(shape) or any([n != 1 for d, n in enumerate(sizes) if d not in kept]):
         return None
-    return {name: tuple([part.kwargs[name][d] if d in kept else int(name != "starts") for d in dims]) for name in ("starts", "stops", "steps")}
+    return {name: tuple([window[name][d] if d in kept else int(name != "starts") for d in dims]) for name in window}
 
 
 def _shares(line: BoundSymbol, bases: dict[Proxy, Proxy]) -> bool:

@@ -139,3 +139,25 @@ def test_a_tensor_that_stands_for_a_negative_is_written_through():
     ours(first)
     double(second)
     assert torch.equal(torch.view_as_real(base), torch.view_as_real(same))
+
+
+@pytest.mark.parametrize(("rows", "executor"), [(8, "llvm"), (4096, "torch")])
+def test_a_row_of_a_large_input_is_written_alone(rows, executor):
+    ours, x = dovetail.jit(lambda x, row, n: x.__setitem__(n, row * 2)), torch.zeros(rows, 8)
+    for n in range(4):
+        ours(x, torch.ones(8), n)
+    lines = [line.implementation for line in dovetail.last_traces(ours)[-1].lines if line.implementation]
+    assert x.sum() == 64 and lines[-1].executor == executor and bool(lines[-1].writes) == (executor == "torch")
+    assert ("a region would go over all of an input" in str(dovetail.explain(ours))) == (executor == "torch")
+
+
+def test_what_a_program_makes_itself_is_changed_by_regions():
+    def rows(x):
+        out = torch.zeros_like(x)
+        for i in range(4):
+            out[i] = x[i] * i
+        return out
+
+    ours, x = dovetail.jit(rows), torch.randn(4096, 8)
+    torch.testing.assert_close(ours(x), rows(x))
+    assert [line.implementation.executor for line in dovetail.last_traces(ours)[-1].lines] == ["llvm"]

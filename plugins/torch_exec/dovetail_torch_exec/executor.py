@@ -20,6 +20,7 @@ from dovetail_torch_exec.halves import InFloat32, float32_variant, symbol_called
 from dovetail_torch_exec.large import PRODUCTS, large_results
 from dovetail_torch_exec.layouts import in_rows
 from dovetail_torch_exec.prims import PRIMS
+from dovetail_torch_exec.updates import UPDATES
 
 
 def row_major(input: Proxy, weight: Proxy, *_: Any, **__: Any) -> Verdict:
@@ -95,6 +96,7 @@ class TorchExecutor(OperatorExecutor):
     def __init__(self, name: str, **declared: Any):
         super().__init__(name, **declared)
         self._large: dict[str, Implementation] = {}
+        self._updates: dict[Symbol, Implementation] = {}
         self._restrided = Restrided()
         self._in_float32 = InFloat32()
 
@@ -103,6 +105,14 @@ class TorchExecutor(OperatorExecutor):
         for symbol, fn in PRODUCTS.items():
             name = self.table[symbol].name
             self._large[name] = self.add_variant(f"{name}_large", fn)
+
+    def add_updates(self) -> None:
+        """Register for each operation that changes places of a tensor the variant that writes them where they lie."""
+        self._updates = {symbol: self.add_variant(f"{symbol.id.replace('.', '_')}_in_place", fn) for symbol, fn in UPDATES.items()}
+
+    def in_place(self, line: BoundSymbol) -> Implementation | None:
+        """Return what writes the places that a line changes where they lie."""
+        return self._updates.get(line.symbol)
 
     def choose_variant(self, implementation: Implementation, line: BoundSymbol) -> Implementation:
         """Choose the variant that multiplies 16-bit floats in float32, for large results, or for inputs of an undecided format."""
@@ -152,6 +162,7 @@ def torch_executor() -> OperatorExecutor:
         if isinstance(symbol, TorchSymbol):
             ex.implements(symbol, symbol.callable, path=symbol.path)
     ex.add_large_products()
+    ex.add_updates()
     ex.implements_family(torch_itself)
     return ex
 

@@ -237,17 +237,17 @@ def scatter_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
 def index(x: Tensor, indices: list) -> Tensor:
     """Index x. Sizes of 1 stay out of PyTorch's choice of layout: their strides, which specs do not hold, have a say in it."""
     ones = () if x.is_contiguous() else [d for d in range(len(indices), x.dim()) if x.shape[d] == 1]
-    out = torch.ops.aten.index.Tensor(x.squeeze(ones) if ones else x, _from_front(x, indices))
+    out = torch.ops.aten.index.Tensor(x.squeeze(ones) if ones else x, from_front(x, indices))
     for d in ones:
         out = out.unsqueeze(d - len(indices) + indices[0].dim())
     return out
 
 
 def index_put(x: Tensor, indices: list, value: Tensor, *, accumulate: bool) -> Tensor:
-    return torch.ops.aten.index_put.default(x, _from_front(x, indices), value, accumulate)
+    return torch.ops.aten.index_put.default(x, from_front(x, indices), value, accumulate)
 
 
-def _from_front(x: Tensor, indices: list) -> list:
+def from_front(x: Tensor, indices: list) -> list:
     """Return positions of which negative ones lie out of bounds: aten counts these from the end, the program has done so before."""
     return [torch.add(index, index >> 63, alpha=n) for index, n in zip(indices, x.shape, strict=False)]
 

@@ -1,0 +1,75 @@
+"""Operations that change places of a tensor, run so that they write its memory; each returns the tensor that it wrote.
+
+They write through a tensor that is detached: neither does what they write give it a history, nor is writing a leaf an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from dovetail import prims
+from dovetail.extend.advanced import Symbol, symbol_for
+from dovetail_torch_exec.prims import from_front
+
+METHODS = ("index_copy", "index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce")
+
+
+def put_slice(x: Tensor, value: Tensor, *, starts: tuple, stops: tuple, steps: tuple) -> Tensor:
+    x.detach()[tuple(map(slice, starts, stops, steps))] = value
+    return x
+
+
+def put_diagonal(x: Tensor, value: Tensor, *, offset: int, dim1: int, dim2: int) -> Tensor:
+    x.detach().diagonal(offset, dim1, dim2).copy_(value)
+    return x
+
+
+def index_put(x: Tensor, indices: list, value: Tensor, *, accumulate: bool) -> Tensor:
+    x.detach().index_put_(tuple(from_front(x, indices)), value, accumulate)
+    return x
+
+
+def index_copy(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    x.detach().index_copy_(dim, index, value)
+    return x
+
+
+def index_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    x.detach().index_add_(dim, index, value)
+    return x
+
+
+def scatter(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    x.detach().scatter_(dim, index, value)
+    return x
+
+
+def scatter_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+    x.detach().scatter_add_(dim, index, value)
+    return x
+
+
+def _by_method(name: str) -> Callable[..., Tensor]:
+    """Return the method of tensors that writes what the torch function `name` computes."""
+    method = getattr(Tensor, f"{name}_")
+
+    def write(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        method(input.detach(), *args, **kwargs)
+        return input
+
+    return write
+
+
+UPDATES: dict[Symbol, Callable[..., Tensor]] = {
+    prims.put_slice: put_slice,
+    prims.put_diagonal: put_diagonal,
+    prims.index_put: index_put,
+    prims.index_copy: index_copy,
+    prims.index_add: index_add,
+    prims.scatter: scatter,
+    prims.scatter_add: scatter_add,
+    **{symbol_for(f"torch.{name}"): _by_method(name) for name in METHODS},
+}
