@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -149,6 +150,45 @@ def test_a_number_that_is_a_size_is_a_symbol_once_it_differs():
         agrees(fn, cut, torch.randn(3, 9, generator=generator), lengths)
     decisions = graph_of(fn).decisions
     assert graph_of(fn).eager_calls == 0 and sum([len(d.edges) for d in decisions if d.place is not None]) <= 2
+
+
+WINDOWS = {
+    "to a number": lambda x, n: x[:n] * 2,
+    "from a number": lambda x, n: x[n:] * 2,
+    "the last ones": lambda x, n: x[-n:] * 2,
+    "all but the last ones": lambda x, n: x[:-n] * 2,
+    "of columns": lambda x, n: x[:, n - 1] * 2 + x[0, : n + 1].sum(),
+    "a few from a number": lambda x, n: x[..., n : n + 3] * 2,
+    "written": lambda x, n: x.clone().fill_diagonal_(n)[:n].zero_() + n,
+    "in a list": lambda x, n: x[[0, n]] + x[:, [n, 1]].sum(),
+    "narrowed": lambda x, n: x.narrow(0, n, 2) * 2,
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_window_is_compiled_once_for_all_numbers_from_2_on(name, outside):
+    def window(x, n):
+        return WINDOWS[name](x, n if outside else n.item())
+
+    fn, x = compiled(window), torch.randn(12, 12)
+    for n in (7, 3, 9, 5, 2, 8, 4, 6):
+        agrees(fn, window, x, n if outside else torch.tensor(n))
+    assert fn.cache_info().misses <= 3
+
+
+def test_a_random_window_is_compiled_for_few_places():
+    def crop(x, size):
+        top, left = random.randint(0, x.shape[0] - size), random.randint(0, x.shape[1] - size)
+        return x[top : top + size, left : left + size] * 2
+
+    fn, x = compiled(crop), torch.randn(24, 24)
+    for seed in range(12):
+        random.seed(seed)
+        expected = crop(x, 8)
+        random.seed(seed)
+        torch.testing.assert_close(fn(x, 8), expected)
+    assert fn.cache_info().misses <= 6 and graph_of(fn).eager_calls == 0
 
 
 def test_a_number_in_a_shape_that_is_joined_is_a_symbol_once_it_differs():

@@ -136,6 +136,8 @@ class Requester(Machinery):
             return self.sized[number]
         if number in self.numbers:
             return self.numbers[number]
+        if (opposite := self._opposite(number)) is not None:  # as in x[-n:]
+            return -self.size(opposite)
         place = user_line(), "a number"
         moving = bool(self.moving(place))
         outcome, arriving = self.decide(Request("a number", ("size", moving), [number], steps.WholeNumber(moving), place=place))
@@ -146,6 +148,11 @@ class Requester(Machinery):
         if isinstance(number, NumberProxy):
             self.numbers[number] = outcome.value
         return outcome.value
+
+    def _opposite(self, number: Proxy) -> Proxy | None:
+        """Return the number of which the program computes `number` as the negative; None for other numbers."""
+        line = next((line for line in reversed(self.trace.lines) if line.out is number), None)
+        return line.args[0] if line is not None and line.symbol is prims.arithmetic and line.kwargs["op"] == "neg" else None
 
     def _comparison(self, number: Proxy, question: str, compare: Callable, other: Any) -> bool:
         sign = _SIGNS[question]

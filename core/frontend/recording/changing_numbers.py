@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
     from dovetail.prims import Symbol
 
+_CPU = torch.device("cpu")
 _SCALING = frozenset({"add", "sub", "mul", "div", "rdiv", "addcmul", "addcdiv"})  # operations that take a tensor for the number
 _CLAMPS = frozenset({"clamp", "clamp_min", "clamp_max", "clip"})
 _ALIKE = frozenset({"lerp", *_CLAMPS})  # and those that take one of the dtype of the others
@@ -37,7 +38,11 @@ class NumberInput:
         self.dtype = dtype
 
     def convert(self, value: float) -> torch.Tensor:
-        return torch.tensor(value, dtype=self.dtype, device="cpu")
+        """Return the tensor; raise ValueError for an int that fits into none."""
+        try:
+            return torch.scalar_tensor(value, dtype=self.dtype, device=_CPU)  # less than half the time of torch.tensor
+        except (RuntimeError, OverflowError):
+            raise ValueError(f"{value} is not within 64 bits") from None
 
 
 INPUTS = {float: NumberInput(torch.float64), int: NumberInput(torch.int64)}

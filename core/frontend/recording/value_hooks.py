@@ -96,10 +96,13 @@ class ValueHooks(ArrayHooks):
         return op(*args)
 
     def _key(self, key: Any) -> Any:
-        """Return an index with tensors for lists that have numbers of the program in them."""
+        """Return an index with tensors for lists that have numbers of the program, or symbolic sizes, in them."""
         if type(key) is tuple:
             return tuple(map(self._key, key)) if any([type(item) is list for item in key]) else key
-        listed = type(key) is list and any(map(self.is_number, key)) and all([type(item) is int or self.is_number(item) for item in key])
+        if type(key) is not list:
+            return key
+        unknown = [self.is_number(item) or type(item) in _SYMBOLS for item in key]
+        listed = any(unknown) and all([known is True or type(item) is int for item, known in zip(key, unknown, strict=True)])
         return self.environment.call(torch.tensor, (key,), {}) if listed else key
 
     def truth(self, tracker: Tracker, tensor: Any) -> bool:
