@@ -54,3 +54,30 @@ def test_a_step_over_many_tensors_writes_each_of_them_in_place():
         assert [x.data_ptr() for x in state[0]] == where
         sides.append(state)
     assert_same(*sides, scale=2.0)
+
+
+def filtered(x, dim):
+    """A recurrence along `dim`, each step of which is a slice of the result."""
+    out, state = torch.zeros_like(x), torch.zeros_like(x.select(dim, 0))
+    for i in range(x.shape[dim]):
+        state = torch.tanh(state * 0.9 + x.select(dim, i) * 0.1)
+        out.select(dim, i).copy_(state)
+    return out
+
+
+@pytest.mark.parametrize("shape", [(4, 64), (12, 64), (30, 257)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_what_becomes_a_slice_is_computed_once_and_not_for_each_element_of_the_whole(shape, dim):
+    x = torch.randn(shape if dim == 0 else shape[::-1])
+    assert program_of(lambda x: filtered(x, dim), x).groups >= 2  # the steps, and the result
+    assert_like_eager(lambda x: filtered(x, dim), x)
+
+
+def test_a_slice_that_costs_little_is_computed_where_it_is_read():
+    def doubled(x):
+        out = torch.zeros(8, 64)
+        out[3] = x * 2
+        return out
+
+    assert program_of(doubled, torch.randn(64)).groups == 1
+    assert_like_eager(doubled, torch.randn(64))

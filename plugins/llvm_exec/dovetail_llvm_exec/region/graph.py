@@ -19,6 +19,7 @@ COPIES = frozenset({"clone", "stride_order", "device_put"})
 IN_ORDER = 32  # floats from which eager multiplies several products side by side
 SHORT, MANY = 32, 2048  # columns of a short row, and rows that are many
 FEW, WRITTEN = 16, 96  # elements that an expression joins, and the operations that it may have for that
+PARTS = 4  # windows in a tensor from which computing one of them for all of its elements takes longer than storing it first
 WINDOW, CHEAP = 32, 3  # elements of a window that an expression joins, and operations that are computed again for each window
 CONTRACTED = frozenset({"torch.add", "torch.sub", "torch.rsub", "torch.addcmul", "torch.addr", "torch.lerp"})  # not addcdiv, which adds a quotient
 UNROLLED = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "bitwise_or", "all": "bitwise_and"}
@@ -138,6 +139,8 @@ class Graph:
         else:
             spec = line.out.spec
             nodes = self.make(line.symbol.name, args, self.own(spec.shape), spec.dtype, self.own(spec.steps), kwargs)
+        if line.symbol.name == "put_slice" and _is_repeated(args[1], args[0], self.kept):
+            self.kept.add(args[1].base)
         for proxy, node in zip(line.writes, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
             self.of[proxy] = node
             if node.proxy is None:
@@ -174,6 +177,11 @@ def _sums_of_products(line: BoundSymbol) -> set[Any]:
             elif inner.symbol.name in ("add", "sub") and any(inner.args[1] is p for p in products):
                 sums.add(inner.out)
     return sums
+
+
+def _is_repeated(part: Node, whole: Node, kept: set[Node]) -> bool:
+    """Return whether computing `part` for each element of `whole`, which it becomes a window of, takes longer than storing it first."""
+    return hint_of(whole.numel) >= PARTS * hint_of(part.numel) and _operations(part.base, kept) > CHEAP
 
 
 def _unchanged(value: Any) -> Any:
