@@ -96,6 +96,14 @@ ONE_PROGRAM = (
     "torch.tril_indices(n, n - 2, -1)",
     "x.chunk(2)[-1]",
     "torch.zeros(n, n).fill_diagonal_(1.0)",
+    "torch.trapezoid(x[:, 0], x[:, 1])",
+    "torch.cumulative_trapezoid(x, x + 1, dim=0)",
+    *[
+        f"F.embedding_bag(torch.arange(2 * n) % 7, torch.ones(7, 4), torch.arange(n){', include_last_offset=True' * last}, mode='{mode}')"
+        for mode in ("sum", "mean", "max")
+        for last in (False, True)
+    ],
+    "F.embedding_bag(torch.arange(2 * n).view(n, 2) % 7, torch.ones(7, 4), per_sample_weights=x[:, :2], mode='sum')",
 )
 PINNING = (
     "x.chunk(n)[0]",

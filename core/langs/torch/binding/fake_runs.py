@@ -247,6 +247,8 @@ def _fitted(known: FakeRun, run: Callable, func: Callable, args: tuple, kwargs: 
     except Exception:  # what has a rule for sizes alone
         return known
     real = tensors_in(numbers.specs, TensorSpec)
+    if func is torch.embedding_bag:
+        known.specs = _bags(known.specs, real)
     here = [_with_ints(hint_of, spec) for spec in tensors_in(known.specs, TensorSpec)]
     if [spec.shape for spec in here] != [spec.shape for spec in real]:
         return None
@@ -262,6 +264,15 @@ def _fitted(known: FakeRun, run: Callable, func: Callable, args: tuple, kwargs: 
     if any(moved):
         known.specs = tree_map(laid_out_as_real, known.specs)
     return known
+
+
+def _bags(specs: tuple, real: list[TensorSpec]) -> tuple:
+    """Return the results of embedding_bag as on the CPU, which keeps other sizes for its backward than on the meta device."""
+    out, bag_of_index, sizes, largest = specs
+    bags, offsets = out.shape[:1], sizes.shape  # which are one more with `include_last_offset`
+    rows = [bags if spec.shape == real[0].shape[:1] else offsets for spec in real[2:]]
+    largest = replace(largest, shape=rows[1]) if len(real[3].shape) == 1 else largest
+    return out, real[1] if 0 in real[1].shape else bag_of_index, replace(sizes, shape=rows[0]), largest
 
 
 def _with_ints(of: Callable[[Any], int], x: Any) -> Any:

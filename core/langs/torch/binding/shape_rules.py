@@ -42,6 +42,9 @@ def meta_tensor(spec: TensorSpec) -> torch.Tensor:
 class _Node:
     """What torch asks of every node."""
 
+    expr = SimpleNamespace(free_symbols=frozenset())  # rules look there for symbols without a range, of which there are none
+    _hint = None  # a value of the call that is traced: none, since what is known of it alone would go unguarded
+
     def is_symbolic(self) -> bool:
         return True
 
@@ -119,8 +122,6 @@ class RealNode(_Node):
 
 class SizeNode(_Node):
     """A size, or an int that a rule combines with one."""
-
-    expr = SimpleNamespace(free_symbols=frozenset())  # rules look there for symbols without a range, of which there are none
 
     def __init__(self, size: Any):
         self.size = size
