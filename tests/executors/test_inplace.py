@@ -213,6 +213,8 @@ def test_few_places_of_a_large_input_are_written_where_they_lie(name, read):
 SMALL_OR_SHARED = {
     "most of it": lambda x: x[:3000].zero_(),
     "all of it": lambda x: x.mul_(2),
+    "all of it by a number": lambda x: x.fill_(2),
+    "all of it by parts": lambda x: x.copy_(torch.cat([x[:2048] + 1, x[2048:]])),
     "a row of its own memory": lambda x: x[1].copy_(x[2]),
     "a row that another line reads as it was": lambda x: (x[1:3] @ ROWS.T, x[1].copy_(ROWS[0]), x[0] + 1)[::2],
     "a row of its transpose": lambda x: x.T[3].copy_(x.T[4]),

@@ -41,16 +41,21 @@ def updates(trace: Trace, epilogue: Trace) -> frozenset[Proxy]:
     """Return the results of operations that change few places of large inputs, and are copied into these inputs."""
     wanted, few = _overwriting(trace, _copied(trace, epilogue), view_bases(trace.lines)), set[Proxy]()
     for line in reversed(trace.lines) if wanted else ():
-        if len(line.writes) == 1 and (p := wanted.get(line.writes[0])) is not None and _changes_little(line):
+        if _takes_tensor(line) and (p := wanted.get(line.writes[0])) is not None and _changes_little(line):
             few.update(line.writes)
             wanted.setdefault(line.args[0], p)  # several updates, one after the other
     return frozenset(few)
 
 
+def _takes_tensor(line: BoundSymbol) -> bool:
+    """Return whether a line computes one value, and its first argument is a tensor."""
+    return len(line.writes) == 1 and bool(line.args) and isinstance(line.args[0], TensorProxy)
+
+
 def _changes_little(line: BoundSymbol) -> bool:
     """Return whether a line changes few places of its first argument, which is large."""
-    (whole, *rest), kinds = line.args or (None,), {inner.symbol for inner in prims_of([line])}
-    if not isinstance(whole, TensorProxy) or UPDATES.isdisjoint(kinds) or bytes_of(whole) < LARGE:
+    (whole, *rest), kinds = line.args, {inner.symbol for inner in prims_of([line])}
+    if UPDATES.isdisjoint(kinds) or bytes_of(whole) < LARGE:
         return False
     written = sum([hint_of(p.spec.numel) for p in proxies(rest) if isinstance(p, TensorProxy)])
     return SHARE * written <= hint_of(whole.spec.numel)
@@ -74,7 +79,7 @@ def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
         if isinstance(line.implementation, FusedRegion) and isinstance(ex, FusionExecutor):
             into = {q: p for q in line.writes if (p := wanted.get(q)) is not None and _same_layout(p, q) and p in set(line.reads) and p not in later}
             new.lines[i] = _writing(line, into, ex) if into else line
-        elif isinstance(ex, OperatorExecutor) and len(line.writes) == 1 and (p := wanted.get(line.writes[0])) is not None:
+        elif isinstance(ex, OperatorExecutor) and _takes_tensor(line) and (p := wanted.get(line.writes[0])) is not None:
             x, root = line.args[0], root_of(line.args[0], bases)
             mine = root is p or (root in owned and root not in returned)
             others = {root_of(q, bases) for q in proxies((line.args[1:], line.kwargs))}
