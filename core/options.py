@@ -243,7 +243,8 @@ RANDOM = Option(
 RECOMPILE_LIMIT = Option(
     "DOVETAIL_RECOMPILE_LIMIT",
     8,
-    "The number of compilations of a function after which one warning names the guard that keeps failing.",
+    "The number of compilations of a function after which one warning names the guard that keeps failing. After four times as many, while most "
+    "calls have compiled a program, calls that no program fits run in eager mode, all but a few.",
     count,
     example="recompile_limit = 32",
 )

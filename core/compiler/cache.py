@@ -73,6 +73,7 @@ def not_compiled(args: tuple, kwargs: dict) -> Miss:
 
 
 PATIENCE = 32  # calls that a program with symbols runs before others that may be faster are tried once in as many
+MANY = 4  # times the option recompile_limit: compilations from which calls are not compiled while most calls have been
 REASONS = 8  # of those why a program was compiled that are remembered
 OTHER_ORDER = Miss("the configuration is another")
 OTHER_FITS = Miss("a program of plain sizes fits")
@@ -117,6 +118,7 @@ class Cache:
         self.explored: list[str] = []  # outcomes that decisions had first, and guards behind them that failed
         self.exploring: set[int] = set()  # the numbers of the calls that had them, but for those that compiled a program
         self.eager_calls = EagerCalls()
+        self.unlike = EagerCalls()  # calls that no program fits, once compiling them has been in vain
         self.compiled_at = 0  # the number of the last call that compiled a program
         self.misses: list[str] = []  # why each program was compiled
         self.profiled: dict[str, tuple[int, float]] | None = None  # calls and seconds of each executor, after `dovetail.profile`
@@ -136,6 +138,9 @@ class Cache:
             if type(result) is not Miss:
                 return result
         if self.eager_calls.ended and self.eager_calls.passes(kind_of(self.fn, args, kwargs)):
+            self.calls -= 1
+            return self.fn(*args, **kwargs)
+        if self.in_vain() and self.unlike.passes(None):
             self.calls -= 1
             return self.fn(*args, **kwargs)
         seen = self.entries
@@ -367,12 +372,20 @@ class Cache:
         misses += [Miss(difference(entry.key, priority.key, priority.sources)) for entry in self.entries if entry.key != priority.key]
         return OTHER_ORDER
 
+    def in_vain(self) -> bool:
+        """Return whether most calls have compiled a program, and many have."""
+        misses = len(self.misses)
+        enough = misses >= MANY * max(options.RECOMPILE_LIMIT.read(), 1) and self.mode != "none" and self.distribution is None
+        return enough and self.calls < 2 * misses
+
     def record_miss(self, reasons: list[str]) -> None:
         """Record why a program was compiled; warn once when that has happened too often."""
         self.compiled_at = self.calls
         self.exploring.discard(self.calls)  # what compiling it has explored is the same miss
         reasons = sorted(dict.fromkeys(reasons), key=_is_of_another_form)
         self.misses.append("; ".join(reasons[:REASONS]) or "the first call")
+        if self.in_vain():
+            self.unlike.note(None)
         limit = options.RECOMPILE_LIMIT.read()
         if len(self.misses) <= limit or self.warned or self.mode == "none":
             return
@@ -383,7 +396,8 @@ class Cache:
         last = latest[len(subjects) - 1 - subjects[::-1].index(subject)]
         warnings.warn(
             f"{name_of(self.fn)} was compiled {len(self.misses)} times, {times} times because of {subject} ({last}). A function is compiled for "
-            "each value that it depends on: pass what changes as a tensor, or raise the option recompile_limit",
+            "each value that it depends on: pass what changes as a tensor, or raise the option recompile_limit.  Once it has been compiled "
+            f"{MANY * limit} times, and for most of its calls, calls that no program fits run in eager mode, all but a few",
             stacklevel=4,
         )
 
@@ -409,6 +423,7 @@ class Cache:
             self.explored.clear()
             self.exploring.clear()
             self.eager_calls.clear()
+            self.unlike.clear()
             self.invalidate()
 
     @contextmanager
