@@ -276,7 +276,11 @@ class Protocols(World):
 
     def len(self, value: Any) -> int:
         method = self.method(value, "__len__")
-        return super().len(value) if method is None else _length(self.call_function(method, [value], {}))
+        return super().len(value) if method is None else self.length(self.call_function(method, [value], {}))
+
+    def length(self, value: Any) -> int:
+        """Return what `__len__` of a class in Python has returned, as `len` gives it."""
+        return _length(value)
 
     def iter(self, value: Any) -> Iterator[Any]:
         method = self.method(value, "__iter__")

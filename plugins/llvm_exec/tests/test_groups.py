@@ -81,3 +81,12 @@ def test_a_slice_that_costs_little_is_computed_where_it_is_read():
 
     assert program_of(doubled, torch.randn(64)).groups == 1
     assert_like_eager(doubled, torch.randn(64))
+
+
+def test_a_slice_of_no_elements_is_stored_nowhere():
+    def shifted(x):
+        y = x * 0.5
+        y[:, 1:].add_((y[:, :-1] * 2 - 1).tanh() + 1)
+        return y, y.roll(1, 0)
+
+    assert_like_eager(shifted, torch.randn(3, 1))

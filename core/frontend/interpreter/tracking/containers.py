@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -304,6 +305,9 @@ class Containers:
             self.check_settled(value, "__len__")
             return super().len(value)
         return self.raw_len(value)
+
+    def length(self, value: Any) -> int:
+        return value if self.recorder.is_symbolic(value) and 0 <= value <= sys.maxsize else super().length(value)
 
     def raw_len(self, value: Any) -> int:
         """Return the length of an outside container as C code counts it."""

@@ -181,7 +181,7 @@ def _sums_of_products(line: BoundSymbol) -> set[Any]:
 
 def _is_repeated(part: Node, whole: Node, kept: set[Node]) -> bool:
     """Return whether computing `part` for each element of `whole`, which it becomes a window of, takes longer than storing it first."""
-    return hint_of(whole.numel) >= PARTS * hint_of(part.numel) and _operations(part.base, kept) > CHEAP
+    return 0 not in part.shape and hint_of(whole.numel) >= PARTS * hint_of(part.numel) and _operations(part.base, kept) > CHEAP
 
 
 def _unchanged(value: Any) -> Any:
