@@ -124,3 +124,30 @@ def test_kinds_are_of_what_calls_look_like():
     others = [(torch.ones(3),), (torch.ones(2).int(),), (torch.ones(2, requires_grad=True),), (1,), (1.0,), (True,), (float("nan"),), (object(),), ()]
     assert len({kind(*args) for args in others}) == len(others)
     assert kind(a=1) != kind(b=1)
+
+
+def ragged(i):
+    """Lists of other lengths for each i below 4 ** 3."""
+    return [list(torch.ones(1 + (i // 4**place) % 4)) for place in range(3)]
+
+
+def summed(rows):
+    return torch.stack([sum(row) for row in rows])
+
+
+@pytest.mark.filterwarnings("ignore:.*was compiled .* times")
+def test_calls_that_no_program_fits_run_eagerly_once_most_have_compiled_one():
+    compiled = dovetail.jit(summed)
+    with dovetail.use(recompile_limit=2):
+        for i in range(40):
+            torch.testing.assert_close(compiled(ragged(i)), summed(ragged(i)))
+        programs = compiled.cache_info().programs
+        assert cache.MANY * 2 <= programs < 16
+        for _ in range(20):  # calls that fit a program run it, and when most do others are compiled again
+            torch.testing.assert_close(compiled(ragged(3)), summed(ragged(3)))
+        assert compiled.cache_info().hits == 20
+        torch.testing.assert_close(compiled(ragged(50)), summed(ragged(50)))
+    assert compiled.cache_info().programs == programs + 1
+    compiled.clear_cache()
+    compiled(ragged(51))
+    assert compiled.cache_info() == (0, 1, 1)
