@@ -112,3 +112,46 @@ def test_28_numbers_of_several_objects_of_one_class_are_not_taken_for_each_other
     for flag in (*Bits, Bits.FIRST | Bits.SECOND, Bits.SECOND | Bits.THIRD, *Bits):
         state["flag"] = flag
         torch.testing.assert_close(compiled(x), fn(x))
+
+
+class Ring:
+    """Rows that were added, the oldest of which are replaced."""
+
+    def __init__(self, rows):
+        self.rows, self.at, self.full = torch.zeros(rows, 3), 0, False
+
+    def add(self, row):
+        self.rows[self.at] = row
+        self.at = (self.at + 1) % len(self.rows)
+        self.full = self.full or self.at == 0
+
+    def __len__(self):
+        return len(self.rows) if self.full else self.at
+
+
+def test_the_length_of_an_object_is_a_symbol():
+    ours, eagers = Ring(16), Ring(16)
+
+    def added(ring, row):
+        ring.add(row)
+        return len(ring), ring.rows[: len(ring)].sum(0)
+
+    compiled = dovetail.jit(lambda row: added(ours, row))
+    for i in range(20):
+        row = torch.full((3,), float(i))
+        result, expected = compiled(row), added(eagers, row)
+        torch.testing.assert_close(result, expected)
+        assert type(result[0]) is int
+    assert compiled.cache_info().programs <= 8  # of 20 lengths
+
+    class Wrong:
+        count = 3
+
+        def __len__(self):
+            return -self.count
+
+    wrong = Wrong()
+    length = dovetail.jit(lambda x: x + len(wrong))
+    for wrong.count in (3, 4, 5):
+        with pytest.raises(ValueError, match="should return >= 0"):
+            length(torch.ones(2))
