@@ -38,6 +38,7 @@ WIDE = (  # and for float32 and float64 alone
     *("torch.lerp(x, y, w)", "x.clone().lerp_(y, 1 - w)", "torch._foreach_lerp([x], [y], w)[0]", "torch.clamp(x, max=w)", "x.clamp(-w, w)"),
     *("x.clamp_min(w)", "torch.clip(x, 0, w)", "x.clone().clamp_(max=w)", "x * (w ** 2)", "x / (1 + w * w)", "x * math.exp(-abs(w))", "x * 2 ** -w"),
     *("x * (1 / w)", "x * int(w * 100)", "x * math.cos(w)", "torch.lerp(x, y, 0.1) * w + y"),
+    "x.index_add(0, torch.tensor([1, 1]), y[:2], alpha=w)",
 )
 VALUES = {  # and where its value is needed
     **{

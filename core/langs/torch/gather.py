@@ -182,7 +182,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     x, dim, index = _rows("index_add", input, dim, index)
     source = _source_rows("index_add", x, dim, index, source)
     if alpha != 1:
-        source = core.mul(source, as_number(alpha, x.spec.dtype))
+        source = core.mul(source, core.stored(alpha, x.spec.dtype))
     return flat_reshape(prims.index_add(x, index, source, dim=dim), input.spec.shape)
 
 

@@ -317,7 +317,7 @@ def stride_order(x: Tensor, *, order: tuple) -> Tensor:
 
 def copy_(x: Tensor, value: Tensor) -> None:
     """Copy a value into x. One that was computed in x's own memory lies there already: autograd learns of the write, and nothing is copied."""
-    if value.data_ptr() == x.data_ptr() and _lies_in(x, value):
+    if (value is x or value.data_ptr() == x.data_ptr()) and _lies_in(x, value):
         increment_version(x)
     else:
         x.copy_(value)
@@ -347,6 +347,8 @@ def _lies_in(x: Tensor, value: Tensor) -> bool:
     """Return whether the elements of x are those of `value`, which begins where x does, and no gradient flows from one to the other."""
     if torch.is_grad_enabled() and (x.requires_grad or value.grad_fn is not None):
         return False
+    if value is x:
+        return not x.is_inference()
     same = x.stride() == value.stride() and x.dtype is value.dtype and x.is_neg() == value.is_neg() and x.is_conj() == value.is_conj()
     return same and not x.is_inference()
 
