@@ -12,6 +12,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.names import unsupported_gradient
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
+from dovetail.langs.torch.elementwise import is_one
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.shape import reshaped
 from dovetail.prims.shape import flat_reshape, replaced
@@ -181,7 +182,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     """A copy with alpha times the rows of `source` added to the rows along `dim` that `index` names."""
     x, dim, index = _rows("index_add", input, dim, index)
     source = _source_rows("index_add", x, dim, index, source)
-    if alpha != 1:
+    if not is_one(alpha):
         source = core.mul(source, core.stored(alpha, x.spec.dtype))
     return flat_reshape(prims.index_add(x, index, source, dim=dim), input.spec.shape)
 
