@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 
 import pytest
 import torch
@@ -68,3 +69,36 @@ def test_a_key_is_found_as_in_eager_mode(use, executors):
     compiled = dovetail.jit(USES[use], executors=executors)
     for expected, seen in zip(calls(USES[use]), calls(compiled), strict=True):
         assert repr(seen) == repr(expected)
+
+
+class Lists(dict):
+    """A dict that keeps a new list for each missing key."""
+
+    def __missing__(self, key):
+        kept = self[key] = []
+        return kept
+
+
+STATES = {"a default factory": lambda: defaultdict(list), "__missing__": Lists}
+KEEPING = {
+    "one after the other": lambda tensors, state: [state[p].append(2) for p in tensors],
+    "and read": lambda tensors, state: [(len(state[p]), state[p].append(2), len(state[p]), p in state, len(state.get(p))) for p in tensors],
+    "in tuples": lambda tensors, state: [(state[p, 1].append(1), (p, 1) in state, len(state)) for p in tensors],
+    "some again": lambda tensors, state: [(state[p].append(1), state.pop(p), state[p].append(2)) for p in (*tensors, *tensors)],
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("keep", KEEPING)
+def test_what_is_kept_under_missing_keys_stays_there(keep, state):
+    """As an optimizer's state of its parameters."""
+
+    def program(x):
+        first = KEEPING[keep](tensors, kept)
+        return first, [[len(each) for each in (kept[p], kept[p, 1])] for p in tensors], len(kept), x.sum()
+
+    seen = []
+    for f in (program, dovetail.jit(program)):
+        tensors, kept = [torch.nn.Parameter(torch.ones(2) * i) for i in range(3)], STATES[state]()
+        seen.append([repr((f(torch.ones(2)), [len(each) for each in kept.values()])) for _ in range(3)])
+    assert seen[0] == seen[1]

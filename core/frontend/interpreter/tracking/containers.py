@@ -137,7 +137,7 @@ class Containers:
         if source is None:
             return base_of(owner).__getitem__(owner, key)
         self._check_key(key)
-        key = self.outside_key(key)
+        seen, key = key, self.outside_key(key)
         if not isinstance(owner, MAPPINGS):
             key = key if type(key) is int else self.indexed(key)
             if isinstance(key, slice):
@@ -149,7 +149,7 @@ class Containers:
             if value is NULL:
                 raise KeyError(key)
             return value
-        return self._read(owner, key, source)
+        return self._read(owner, key, source, seen)
 
     def from_front(self, owner: Any, key: Any) -> Any:
         """Return an index into a container as C code takes it: that of deque adds what `__len__` of its class returns to a negative one."""
@@ -162,12 +162,12 @@ class Containers:
             raise IndexError("deque index out of range")
         return front
 
-    def _read(self, owner: Any, key: Any, source: Any) -> Any:
-        """Return owner[key] of an outside container; that it is missing is guarded too."""
+    def _read(self, owner: Any, key: Any, source: Any, seen: Any) -> Any:
+        """Return owner[key] of an outside container; that it is missing is guarded too.  The program sees the key as `seen`."""
         base = base_of(owner)
         if isinstance(owner, MAPPINGS) and not base.__contains__(owner, key):
             self.guard_key(source, key, present=False)
-            return self._missing(owner, key)
+            return self._missing(owner, seen)
         try:
             value = base.__getitem__(owner, key)
         except IndexError:
