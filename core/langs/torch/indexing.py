@@ -102,10 +102,14 @@ def _value(value: Any, place: Tensor) -> Any:
     return as_number(value, spec.dtype)
 
 
+_WIDE = {"float": dtypes.float64, "complex": dtypes.complex128}
+
+
 def as_number(value: Any, dtype: DType, device: Any = None) -> Any:
     """Convert a Python number to `dtype`'s kind, truncating as a cast does; a traced number becomes a 0-d tensor."""
     if isinstance(value, NumberProxy):
-        return core.convert(prims.full(shape=(), value=value, dtype=core.number_dtype(value), device=device), dtype)
+        wide = _WIDE.get(value.spec.kind) or core.number_dtype(value)  # as wide as the number: it is rounded once
+        return core.convert(prims.full(shape=(), value=value, dtype=wide, device=device), dtype)
     if type(value) is Size:
         return value if dtype.kind != "bool" else bool(value)
     return core.stored(value, dtype)
