@@ -18,7 +18,7 @@ from dovetail.dtypes import DType, int64
 from dovetail.errors import require
 from dovetail.prims.creation import require_number, sized, zeros_like
 from dovetail.prims.op import Tag, prim
-from dovetail.prims.spec import TensorSpec
+from dovetail.prims.spec import NumberSpec, TensorSpec
 from dovetail.prims.unary import FLOAT, ROUNDED, require_kind
 
 RANDOM = frozenset({Tag.RANDOM})
@@ -40,20 +40,21 @@ def uniform(*, shape: tuple[int, ...], low: float, high: float, dtype: DType, de
 
 
 def _require_interval(low: Any, high: Any) -> None:
-    require(low <= high, "uniform expects low <= high, got {} and {}", low, high)
+    computed = isinstance(low, NumberSpec) or isinstance(high, NumberSpec)  # by the program, which has seen to it
+    require(computed or low <= high, "uniform expects low <= high, got {} and {}", low, high)
 
 
 @prim(tags=CREATION)
 def normal(*, shape: tuple[int, ...], mean: float, std: float, dtype: DType, device: Device) -> TensorSpec:
     """Normally distributed numbers."""
-    require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
+    require(isinstance(std, NumberSpec) or std >= 0, "normal expects std >= 0.0, but found std {}", std)
     return drawn(shape, dtype, device)
 
 
 @prim(tags=CREATION)
 def exponential(*, shape: tuple[int, ...], rate: float, dtype: DType, device: Device) -> TensorSpec:
     """Exponentially distributed numbers with mean 1 / rate."""
-    require(rate > 0, "exponential expects rate > 0.0, but found rate {}", rate)
+    require(isinstance(rate, NumberSpec) or rate > 0, "exponential expects rate > 0.0, but found rate {}", rate)
     return drawn(shape, dtype, device)
 
 
@@ -118,5 +119,5 @@ def normal_philox(
     seed: TensorSpec, offset: TensorSpec, *, shape: tuple[int, ...], mean: float, std: float, dtype: DType, device: Device
 ) -> TensorSpec:
     """Normally distributed numbers: the same for the same seed and offset, unrelated for others."""
-    require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
+    require(isinstance(std, NumberSpec) or std >= 0, "normal expects std >= 0.0, but found std {}", std)
     return counted(seed, offset, shape, dtype, device)

@@ -73,7 +73,8 @@ class ChangingNumbers:
 
     def _arithmetic(self, number: NumberProxy) -> BoundSymbol | None:
         """Return the line that computes a number of others; None for one that none does."""
-        lines = chain(*self.trace.enclosing, self.trace.lines)
+        traces = dict.fromkeys([self.trace, recorder.get()])  # and that of a pass, as of gradients
+        lines = chain.from_iterable([each for trace in traces if isinstance(trace, Trace) for each in (*trace.enclosing, trace.lines)])
         return next((line for line in lines if line.out is number and line.symbol is prims.arithmetic), None)
 
     def answer(self, tracker: Tracker, ask: Callable, operands: Sequence[Any], form: str) -> int | None:

@@ -130,7 +130,7 @@ class TrackedEnvironment(TorchEnvironment):
         if type(proxy) is NumberProxy and self.language is LANGUAGE:
             of_sizes, others = self.session is None and proxy in self.reals, tuple(map(self.number_of, others))
             number = None
-            if of_sizes or not recorder.get().depth:
+            if of_sizes or not recorder.get().depth or self._changes(proxy):
                 divides = question.strip("_").removeprefix("i") in host_numbers.DIVISIONS
                 raising = self.raising((proxy, *others)) or (self.dividing(others[0]) if divides else None)
                 number = host_numbers.computed(proxy, question, others, known=self.known_numbers, raising=raising)
@@ -147,6 +147,10 @@ class TrackedEnvironment(TorchEnvironment):
             answer = self._of_outside(proxy, question, others)
             return super().value(proxy, question, others) if answer is None else answer
         return self.session.answer(proxy, question, others)
+
+    def _changes(self, number: NumberProxy) -> bool:
+        """Return whether a number in a straight program is one from outside that changes, or computed of such alone."""
+        return self.session is None and self.tracker is not None and self.tracker.recorder.changing.computes(number)
 
     def check_write(self, p: Proxy, trace: Trace) -> None:
         autograd = self.tracker.recorder.autograd

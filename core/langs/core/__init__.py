@@ -1,5 +1,6 @@
 """The core language: prims with broadcasting and type promotion.  Its functions are plain helpers and leave no line of their own."""
 
+from dovetail.langs.core.broadcasting import as_float as as_float
 from dovetail.langs.core.broadcasting import broadcast_shapes as broadcast_shapes
 from dovetail.langs.core.broadcasting import canonical_dim as canonical_dim
 from dovetail.langs.core.broadcasting import canonical_dims as canonical_dims

@@ -65,6 +65,11 @@ def stored(x: Any, dtype: DType) -> Any:
     return fit(x, (), dtype)
 
 
+def as_float(x: Any) -> Any:
+    """Return a number as a float; one that the program computes as it is."""
+    return x if isinstance(x, NumberProxy) and x.spec.kind == "float" else float(x)
+
+
 def _number(x: Any, dtype: DType) -> Any:
     if isinstance(x, (NumberProxy, Size)):
         return x

@@ -17,7 +17,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import TABLE, Number, Tensor, resolve, torchsymbol, write
 from dovetail.langs.torch.comparison import above, stored_bounds
-from dovetail.langs.torch.elementwise import in_wide, require_float, row_major
+from dovetail.langs.torch.elementwise import in_wide, is_one, require_float, row_major
 from dovetail.prims.unary import conjugated
 from dovetail.torch_internals import ATEN, C_NN, clamp_saturates
 
@@ -126,7 +126,7 @@ def _elu(x: Any, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> 
 
 
 def _times(x: Any, factor: float) -> Any:
-    return x if factor == 1 else core.mul(x, factor)
+    return x if is_one(factor) else core.mul(x, factor)
 
 
 def _elu_slope(g: Any, x: Any, rest: tuple, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> tuple:

@@ -20,7 +20,6 @@ from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
 from dovetail.prims.spec import dense, prod
 from dovetail.torch_internals import NESTED_FROM_MASK
-from dovetail.trace import NumberProxy
 
 
 @torchsymbol("torch.nn.functional.scaled_dot_product_attention")
@@ -48,7 +47,7 @@ def scaled_dot_product_attention(
     width = query.spec.shape[-1]
     scale = (1.0 / math.sqrt(width) if width else 1.0) if scale is None else scale
     q, k, v = (core.convert(x, core.wide(dtype)) for x in (query, key, value))
-    scores = core.mul(_product(q, _transposed(k)), scale if isinstance(scale, NumberProxy) else float(scale))
+    scores = core.mul(_product(q, _transposed(k)), core.as_float(scale))
     weights = softmax(_masked(scores, _causal(scores)), -1) if is_causal else _weights(scores, attn_mask)
     out = core.convert(_product(plain_dropout(weights, dropout_p, True), v), dtype)
     return out if like is None or like.strides is None else _placed(out, like)

@@ -414,10 +414,10 @@ def nan_to_num_vjp(g: Any, out: Any, input: Any, *rest: Any, **options: Any) -> 
 
 def _finite(x: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
     limits = torch.finfo(TO_TORCH[x.spec.dtype])
-    high = limits.max if posinf is None else float(posinf)
-    low = limits.min if neginf is None else float(neginf)
+    high = limits.max if posinf is None else core.as_float(posinf)
+    low = limits.min if neginf is None else core.as_float(neginf)
     x = core.where(core.eq(x, math.inf), high, core.where(core.eq(x, -math.inf), low, x))
-    return core.where(core.isnan(x), 0.0 if nan is None else float(nan), x)
+    return core.where(core.isnan(x), 0.0 if nan is None else core.as_float(nan), x)
 
 
 @torchsymbol("torch.threshold")

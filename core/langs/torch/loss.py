@@ -257,7 +257,8 @@ def margin_ranking_loss(
     require(
         len(ranks) == 1, "expected inputs and target with the same number of dimensions, got {}, {} and {}", input1.spec, input2.spec, target.spec
     )
-    return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), float(margin))), mode, input1, input2, target)
+    apart = core.as_float(margin)
+    return of_elements(lambda a, b, t: _above_zero(core.add(core.mul(core.neg(t), core.sub(a, b)), apart)), mode, input1, input2, target)
 
 
 @torchsymbol("torch.nn.functional.hinge_embedding_loss")
@@ -274,7 +275,7 @@ def hinge_embedding_loss(
     mode = reduction_of(reduction, size_average, reduce)
 
     def compute(x: Any) -> Any:
-        apart = core.where(core.eq(target, 1), 0.0, _above_zero(core.sub(float(margin), x)))
+        apart = core.where(core.eq(target, 1), 0.0, _above_zero(core.sub(core.as_float(margin), x)))
         return core.add(apart, core.where(core.eq(target, -1), 0.0, x))
 
     return of_elements(compute, mode, input)
@@ -304,7 +305,7 @@ def cosine_embedding_loss(
         sizes = core.mul(core.add(dot(a, a), 1e-12), core.add(dot(b, b), 1e-12))
         cosine = core.div(dot(a, b), core.sqrt(sizes))
         near = core.where(core.eq(target, 1), core.sub(1.0, cosine), 0.0)
-        return core.add(near, core.where(core.eq(target, -1), _above_zero(core.sub(cosine, float(margin))), 0.0))
+        return core.add(near, core.where(core.eq(target, -1), _above_zero(core.sub(cosine, core.as_float(margin))), 0.0))
 
     return of_elements(compute, mode, input1, input2)  # products of integers wrap around in their dtype
 

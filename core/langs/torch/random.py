@@ -197,9 +197,9 @@ def normal(
         if generator is not None:
             return _with_generator(torch.normal, mean, std, sizes(size), generator=generator, **placed(target, place))
         if target.kind == "complex":
-            halves = {"mean": float(mean), "std": std / math.sqrt(2)}
+            halves = {"mean": core.as_float(mean), "std": std / math.sqrt(2)}
             return prims.view_as_complex(prims.normal(shape=(*sizes(size), 2), **halves, dtype=dtypes.real_of(target), device=place))
-        return prims.normal(shape=sizes(size), mean=float(mean), std=float(std), dtype=target, device=place)
+        return prims.normal(shape=sizes(size), mean=core.as_float(mean), std=core.as_float(std), dtype=target, device=place)
     if generator is not None:
         return _with_generator(torch.normal, mean, std, generator=generator)
     require(isinstance(std, TensorProxy) or std >= 0, "normal expects std >= 0.0, but found std {}", std)
@@ -230,7 +230,7 @@ def _chances(x: Tensor, p: Any) -> Tensor:
     if isinstance(p, TensorProxy):
         return core.convert(prims.bernoulli(core.expand(p, spec.shape)), spec.dtype)
     require(0 <= p <= 1, "bernoulli_ expects p to be in [0, 1], but got p={}", p)
-    chance = prims.full(shape=(), value=float(p), dtype=spec.dtype if spec.dtype.kind == "float" else dtypes.float32, device=spec.device)
+    chance = prims.full(shape=(), value=core.as_float(p), dtype=spec.dtype if spec.dtype.kind == "float" else dtypes.float32, device=spec.device)
     return core.convert(prims.bernoulli(chance, shape=spec.shape), spec.dtype)
 
 
@@ -265,7 +265,7 @@ def uniform_(self: Tensor, low: Number = 0.0, high: Number = 1.0, *, generator=N
     if generator is not None:
         return opaque(torch.Tensor.uniform_, (self, low, high), {"generator": generator})
     spec = place.spec
-    _write(place, prims.uniform(shape=spec.shape, low=float(low), high=float(high), dtype=spec.dtype, device=spec.device))
+    _write(place, prims.uniform(shape=spec.shape, low=core.as_float(low), high=core.as_float(high), dtype=spec.dtype, device=spec.device))
     return self
 
 
@@ -290,7 +290,7 @@ def normal_(self: Tensor, mean: Number = 0.0, std: Number = 1.0, *, generator=No
         return opaque(torch.Tensor.normal_, (self, mean, std), {"generator": generator})
     spec = place.spec
     std = std if place is self else std / math.sqrt(2)
-    _write(place, prims.normal(shape=spec.shape, mean=float(mean), std=float(std), dtype=spec.dtype, device=spec.device))
+    _write(place, prims.normal(shape=spec.shape, mean=core.as_float(mean), std=core.as_float(std), dtype=spec.dtype, device=spec.device))
     return self
 
 
@@ -314,7 +314,7 @@ def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
     if generator is not None:
         raise Unsupported("exponential_ with a generator is not traced: torch has no fake-tensor rule for it; leave the generator out")
     spec = self.spec
-    return _write(self, prims.exponential(shape=spec.shape, rate=float(lambd), dtype=spec.dtype, device=spec.device))
+    return _write(self, prims.exponential(shape=spec.shape, rate=core.as_float(lambd), dtype=spec.dtype, device=spec.device))
 
 
 @torchsymbol(methods=("random_",), bind=lambda self, *args, **kwargs: ((self, *_bounds_of(args, kwargs)), _drop_defaults(kwargs)))
