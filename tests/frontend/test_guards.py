@@ -42,7 +42,7 @@ def test_a_kind_of_guard_is_one_row_and_a_prim(monkeypatch):
 def test_a_row_names_a_check_and_its_sentences(kind):
     assert Tag.GUARD in kind.prim.tags
     for sentence in (kind.fact, kind.broken):
-        assert "{s}" in sentence or kind.name == "condition"  # whose text names the sources
+        assert "{s}" in sentence or kind.name == "condition"  # the text of a condition names the sources
         assert sentence.format(s="the source", v="value", n="name", t="type") != sentence
 
 

@@ -348,14 +348,14 @@ def test_hashes_of_outside_keys_are_computed_of_ints_that_are_symbols(swallows):
     keys = {Congruent(1): 1, Congruent(2): 5}
 
     def program(x, n):
-        found = []
+        seen = []
         for i in range(3):
             try:
-                found.append((Congruent(n) in keys, keys.get(Congruent(n + i))))
+                seen.append((Congruent(n) in keys, keys.get(Congruent(n + i))))
             finally:
                 if swallows:
                     continue  # noqa: B012
-        return found, x + 1
+        return seen, x + 1
 
     compiled = dovetail.jit(program)
     for n in (5, 3, 4, 2):

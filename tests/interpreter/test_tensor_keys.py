@@ -1,4 +1,4 @@
-"""Tensors as keys of dicts and sets from outside: found by identity, those of each call, and none that the program creates."""
+"""Tensors as keys of dicts and sets from outside: looked up by identity, those of each call, and none that the program creates."""
 
 from __future__ import annotations
 

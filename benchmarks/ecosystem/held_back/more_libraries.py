@@ -93,33 +93,14 @@ network(
     ids(32, 16),
 )
 network("conformer", "Conformer", lambda: conformer.Conformer(dim=16, depth=2, dim_head=8, heads=2, conv_kernel_size=7, ff_dropout=0.1), rows(12, 16))
+LATENTS = {"depth": 2, "num_latents": 8, "latent_dim": 16, "cross_heads": 1, "latent_heads": 2, "cross_dim_head": 8, "latent_dim_head": 8}
 network(
     "perceiver-pytorch",
     "Perceiver",
-    lambda: perceiver_pytorch.Perceiver(
-        input_channels=3,
-        input_axis=2,
-        num_freq_bands=4,
-        max_freq=8.0,
-        depth=2,
-        num_latents=8,
-        latent_dim=16,
-        cross_heads=1,
-        latent_heads=2,
-        cross_dim_head=8,
-        latent_dim_head=8,
-        num_classes=4,
-    ),
+    lambda: perceiver_pytorch.Perceiver(input_channels=3, input_axis=2, num_freq_bands=4, max_freq=8.0, num_classes=4, **LATENTS),
     lambda n: torch.rand(n, 8, 8, 3),
 )
-network(
-    "perceiver-pytorch",
-    "PerceiverIO",
-    lambda: perceiver_pytorch.PerceiverIO(
-        dim=8, queries_dim=8, logits_dim=4, depth=2, num_latents=8, latent_dim=16, cross_heads=1, latent_heads=2, cross_dim_head=8, latent_dim_head=8
-    ),
-    rows(12, 8),
-)
+network("perceiver-pytorch", "PerceiverIO", lambda: perceiver_pytorch.PerceiverIO(dim=8, queries_dim=8, logits_dim=4, **LATENTS), rows(12, 8))
 network(
     "mlp-mixer-pytorch",
     "MLPMixer",

@@ -51,7 +51,7 @@ def _reversed(x: Tensor) -> Tensor:
 
 
 def _times_one(x: Tensor) -> Tensor:
-    return _reversed(x).contiguous() * 1.0  # a view alone is taken from the result outside of the program
+    return _reversed(x).contiguous() * 1.0  # a view alone is made of the result outside of the program
 
 
 def _behind_zeros(x: Tensor) -> Tensor:

@@ -27,8 +27,7 @@ def dispatch(trace: Trace, executors: Priority, updates: Collection[Proxy] = ())
     """Return the trace with an implementation at every line, and a record of the decisions.
 
     Each line is offered to the executors in the order that `executors` has for its operation.  The lines that compute `updates` change few
-    places of large inputs, and are no parts of regions.  Raises Unclaimed where no executor runs a
-    line, and ExecutorError where an executor fails.
+    places of large inputs, and are no parts of regions.  Raises Unclaimed where no executor runs a line, and ExecutorError where one fails.
     """
     new = trace.derive("dispatch")
     claims = _Claims(new, executors, updates)

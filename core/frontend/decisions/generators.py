@@ -13,8 +13,12 @@ from dovetail.langs.torch import CHECKS
 from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, TensorProxy, leaves
 
-_SEEDS = {"torch.manual_seed", "torch.get_rng_state", "torch.set_rng_state"}
-_SEEDS |= {"torch.Generator.manual_seed", "torch.Generator.get_state", "torch.Generator.set_state"}
+_SEEDS = frozenset(
+    {
+        *("torch.manual_seed", "torch.get_rng_state", "torch.set_rng_state"),
+        *("torch.Generator.manual_seed", "torch.Generator.get_state", "torch.Generator.set_state"),
+    }
+)
 States = dict[Any, Any]  # a device, or a generator -> its state
 
 

@@ -79,10 +79,6 @@ class Requester(Machinery):
     trace: Trace
     environment: TrackedEnvironment
 
-    def created(self, new: torch.Generator) -> torch.Generator:
-        """Return the generator that the program creates here in every run that takes the same way, `new` in the first one."""
-        return new
-
     def __init__(self) -> None:
         self.numbers: dict[Proxy, Any] = {}
         self.sized: dict[Proxy, Size] = {}
@@ -93,6 +89,10 @@ class Requester(Machinery):
         """Answer the requests of a run from here on."""
         self.trace, self.environment = trace, environment
         environment.session = self
+
+    def created(self, new: torch.Generator) -> torch.Generator:
+        """Return the generator that the program creates here in every run that takes the same way, `new` in the first one."""
+        return new
 
     def decide(self, request: Request) -> tuple[Any, dict[Proxy, int]]:
         """Return the outcome of a request, and where the values are that arrive at it, for those that come with it."""

@@ -32,24 +32,15 @@ def index_put(x: Tensor, indices: list, value: Tensor, *, accumulate: bool) -> T
     return x
 
 
-def index_copy(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
-    x.detach().index_copy_(dim, index, value)
-    return x
+def _along(name: str) -> Callable[..., Tensor]:
+    """Return what writes a value to places along a dimension by the method of tensors of that name."""
+    method = getattr(Tensor, name)
 
+    def write(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
+        method(x.detach(), dim, index, value)
+        return x
 
-def index_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
-    x.detach().index_add_(dim, index, value)
-    return x
-
-
-def scatter(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
-    x.detach().scatter_(dim, index, value)
-    return x
-
-
-def scatter_add(x: Tensor, index: Tensor, value: Tensor, *, dim: int) -> Tensor:
-    x.detach().scatter_add_(dim, index, value)
-    return x
+    return write
 
 
 def _by_method(name: str) -> Callable[..., Tensor]:
@@ -67,9 +58,9 @@ UPDATES: dict[Symbol, Callable[..., Tensor]] = {
     prims.put_slice: put_slice,
     prims.put_diagonal: put_diagonal,
     prims.index_put: index_put,
-    prims.index_copy: index_copy,
-    prims.index_add: index_add,
-    prims.scatter: scatter,
-    prims.scatter_add: scatter_add,
+    prims.index_copy: _along("index_copy_"),
+    prims.index_add: _along("index_add_"),
+    prims.scatter: _along("scatter_"),
+    prims.scatter_add: _along("scatter_add_"),
     **{symbol_for(f"torch.{name}"): _by_method(name) for name in METHODS},
 }

@@ -219,7 +219,8 @@ class Containers:
             super().set_item(owner, key, value)
 
     def delete_item(self, owner: Any, key: Any) -> None:
-        key = key if isinstance(owner, dict) else self.from_front(owner, key)
+        if not isinstance(owner, dict):
+            key = self.from_front(owner, key)
         if isinstance(owner, _INDEXED) and self.method(owner, "__delitem__") is None:
             key = self.indexed(key)
         if id(owner) in self.views:

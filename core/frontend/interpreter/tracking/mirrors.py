@@ -20,7 +20,7 @@ _ITERATED = ("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
 ARRAYS = ("__array__", "__array_ufunc__", "__array_function__", "__array_wrap__")  # what NumPy calls
 _MEMORY = ("__array_interface__", "__array_struct__")
-_PLAIN = frozenset({"__hash__", "__len__", "__length_hint__", *_CONVERTED} - {*TEXT})  # whose results C code needs as they are
+_PLAIN = frozenset({"__hash__", "__len__", "__length_hint__", *_CONVERTED} - {*TEXT})  # C code needs their results as they are
 SEEN_BY_C = (*ORDER, *_CONVERTED, *_ROUNDED, *_ITERATED, *ARRAYS, *[f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")])
 
 CHECKED = ("__eq__", "__hash__", "__lt__", "__len__", "__iter__", "__getitem__", *_CONVERTED)  # what an object lacks of these is guarded
