@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from threading import RLock
 from types import FunctionType
 from typing import Any
 
@@ -154,6 +156,8 @@ def _entry(fn: Callable, acquired: Acquired, programs: Programs, switched: bool)
     if (generators := generators_of(acquired, programs)) is not None:
         compute, compute_in_trial = before_changes(compute), compute_in_trial and before_changes(compute_in_trial)
         restarting = partial(starting_again, fn, generators)
+    if acquired.owns_generators:
+        restarting = partial(_one_at_a_time, RLock(), restarting)
     finish = GENERATE(programs.epilogue[-1]) if programs.epilogue and _sole_result(programs) is None else None
     if finish is not None and switched and not torch.is_grad_enabled():
         finish = torch.enable_grad()(finish)  # values written with grad mode off go to detached tensors
@@ -174,6 +178,17 @@ def _entry(fn: Callable, acquired: Acquired, programs: Programs, switched: bool)
     refusals = programs.trained.rules.refusals if programs.trained is not None else []
     groups = (tuple(programs.computation), (prologue,), tuple(backward), tuple(programs.epilogue))
     return Entry(restarting(call), executors.key, *groups, trials, refusals, trial_call, acquired.trace.relations is not None, restarting=restarting)
+
+
+def _one_at_a_time(lock: AbstractContextManager, restarting: Callable[[Call], Call], call: Call) -> Call:
+    """Return `restarting(call)` such that one thread at a time is in it."""
+    whole = restarting(call)
+
+    def alone(args: tuple, kwargs: dict) -> Any:
+        with lock:
+            return whole(args, kwargs)
+
+    return alone
 
 
 def _deferred(prologue: Trace) -> Call:

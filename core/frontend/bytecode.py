@@ -111,6 +111,7 @@ class _Interpreted(Acquired):
         self.objects: Sequence[Source] = ()
         self.buffers = tracker.buffers.values()
         self.changes, self.calls = bool(captured.effects), bool(tracker.calls)
+        self.owns_generators = recorder.generators.owns
         self.leaves = tuple(recorder.autograd.leaves)
         self.spent, self.distinct, self.differentiates = recorder.autograd.spent, recorder.autograd.changed(), recorder.autograd.used
         if (

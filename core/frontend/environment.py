@@ -308,6 +308,7 @@ class Acquired:
         buffers: arrays and other buffers whose content is guarded.
         changes: whether the call changes objects from outside.
         calls: whether it draws numbers, or reads clocks, before the program runs.
+        owns_generators: whether the program has random generators of its own, which calls at the same time would share.
     """
 
     build: Callable[[list, tuple], Any] | None = None
@@ -318,6 +319,7 @@ class Acquired:
     buffers: Collection[Any] = ()
     changes = False
     calls = False
+    owns_generators = False
 
     def __init__(self, trace: Trace, tensors: list[torch.Tensor]):
         self.trace, self.tensors = trace, tensors

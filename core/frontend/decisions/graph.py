@@ -353,8 +353,15 @@ class Graph:
         """Return the number of the input with this source."""
         return self.slots.setdefault(key, len(self.slots))
 
-    def call(self, args: tuple, kwargs: dict, restarts: int = 0) -> Any:
-        """Return the result of a call, or a Miss where a guard of the root fails; `restarts` counts how often it has started again."""
+    def call(self, args: tuple, kwargs: dict) -> Any:
+        """Return the result of a call, or a Miss where a guard of the root fails."""
+        if not self.created:
+            return self._call(args, kwargs, 0)
+        with self.lock:  # calls at the same time would share its generators
+            return self._call(args, kwargs, 0)
+
+    def _call(self, args: tuple, kwargs: dict, restarts: int) -> Any:
+        """Make a call; `restarts` counts how often it has started again."""
         begun = self.take_begun(args, kwargs)
         if begun is None:
             root = self._begun(args, kwargs)
@@ -377,7 +384,7 @@ class Graph:
             expected = self.handles_errors and isinstance(reason.raised, ERRORS)
             raised = "" if expected else error_text(reason.raised)
         if again:
-            return self.call(args, kwargs, restarts + 1)
+            return self._call(args, kwargs, restarts + 1)
         if why:
             self.warn(why)
         result = self._eager(args, kwargs, raised)  # a call that raises says nothing about those that do not

@@ -82,7 +82,7 @@ class ArgumentSizes(SymbolicSizes):
     def integer(self, value: int, source: Source) -> None:
         return None
 
-    def moves(self, value: float, source: Source) -> bool:
+    def moves(self, value: Any, source: Source) -> bool:
         place = repr(source), None
         known = self.numbers.get(place)
         if known:

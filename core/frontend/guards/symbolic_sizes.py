@@ -84,7 +84,7 @@ class SizeHistory:
     """What earlier compilations of one function saw of the sizes in its calls.
 
     Attributes:
-        seen: the last shape, or int, at each source.
+        seen: the last shape, number or random generator at each source.
         moving: where sizes or ints have changed.
         pinned: the sizes that a program needs as plain ints, and the user's line that needs them.
         computes: whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed.
@@ -152,8 +152,8 @@ class SymbolicSizes:
     def __bool__(self) -> bool:
         return bool(self.places or self.floats)
 
-    def moves(self, value: float, source: Source) -> bool:
-        """Return whether a number has changed between compilations, so that it becomes an input."""
+    def moves(self, value: Any, source: Source) -> bool:
+        """Return whether a number, or a random generator, has changed between compilations, so that it becomes an input."""
         place = repr(source), None
         before = self.history.seen.get(place[0])
         self.history.seen[place[0]] = value

@@ -40,7 +40,7 @@ from dovetail.frontend.recording import host_numbers, nn_module_tracing
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.control_flow import CONTROL_FLOW, program_of
 from dovetail.frontend.recording.data_writes import is_replaced
-from dovetail.frontend.recording.generators import TRACED, call_method, create, generator_method, guard_same
+from dovetail.frontend.recording.generators import TRACED, generator_method, guard_same
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata, method_changing
 from dovetail.frontend.recording.storage_offsets import storage_offset
@@ -194,7 +194,7 @@ class CallHooks(ValueHooks):
         if function is torch.Tensor.storage_offset and is_proxy(args[0]) and (offset := storage_offset(tracker, args[0])) is not None:
             return offset
         if function is torch.Generator:
-            return create(self.environment.session, *_native_arguments(tracker, function, args, kwargs))
+            return self.generators.create(*_native_arguments(tracker, function, args, kwargs))
         if kind is MethodDescriptorType and function in CHANGES:
             return change_metadata(self, function, *args, **kwargs)
         if kind is OpOverload and (method := method_changing(function)) is not None:
@@ -233,7 +233,7 @@ class CallHooks(ValueHooks):
             method = self._method(function, args, kwargs)
             return self._ours(tracker, function, args, kwargs) if method is NULL else self.call(tracker, method, args, kwargs, frame)
         if (name := generator_method(function)) is not None:
-            return call_method(tracker, function, name, args, kwargs)
+            return self.generators.call_method(tracker, function, name, args, kwargs)
         if kind is BuiltinFunctionType:
             if function.__self__ is recorder:
                 return function(*args)
@@ -452,8 +452,6 @@ class CallHooks(ValueHooks):
         args, kwargs = _native_arguments(tracker, function, args, kwargs)
         if (result := self.on_arrays(tracker, function, args, kwargs)) is not NULL:
             return result
-        if isinstance(generator := kwargs.get("generator"), torch.Generator):
-            guard_same(tracker, generator)
         parsed = type(function) is BuiltinFunctionType and function is not GROUP_TENSORS.value  # by torch, before it calls back
         sizes = function in FACTORIES  # torch's parser takes tensors for them, but no traced ones
         unparsed = not parsed or any([type(x) in _UNPARSED or (sizes and isinstance(x, TensorProxy)) for x in leaves((args, kwargs))])
@@ -540,4 +538,6 @@ def native_argument(tracker: Tracker, value: Any) -> Any:
         return tracker.native(value)
     if is_module_class(kind) or kind is partial or (type(lookup(kind, "__call__")) is FunctionType and not is_symbol_class(kind)):
         return value if isinstance(value, type) or is_torch(value) else tracker.reentrant(value)
+    if kind is torch.Generator:
+        return tracker.recorder.generators.drawn_from(tracker, value)
     return tracker.plain(value)

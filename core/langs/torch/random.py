@@ -312,7 +312,7 @@ def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
     require_dtype(self.spec.dtype.kind == "float", message, self.spec.dtype.short)
     require(lambd > 0, "exponential_ expects lambda > 0.0, but found lambda={}", lambd)
     if generator is not None:
-        raise Unsupported("exponential_ with a generator is not traced: torch has no fake-tensor rule for it; leave the generator out")
+        return opaque(torch.Tensor.exponential_, (self, lambd), {"generator": generator})
     spec = self.spec
     return _write(self, prims.exponential(shape=spec.shape, rate=core.as_float(lambd), dtype=spec.dtype, device=spec.device))
 

@@ -303,12 +303,14 @@ def _observe(
     observer: Callable[[list[torch.Tensor]], Any] = _EffectObserver,
 ) -> FakeRun:
     """Run a callable on tensors from `make`, or on tensors of the meta device that stand for tensors on `device` where there is one."""
-    fakes: list[torch.Tensor] = []
+    fakes, of_torch = list[torch.Tensor](), name_of(func).startswith("torch.")
 
     def fake(x: Any) -> Any:
         if isinstance(x, NumberSpec):
             why = not_traced(func, "one of its arguments is a number that the program computes; pass a constant or the 0-d tensor")
             raise ValueDependent(str(why))
+        if isinstance(x, torch.Generator) and of_torch:  # some of its rules take none
+            return None
         if not isinstance(x, TensorSpec):
             return symbolic(x) if type(x) is Size else x
         fakes.append(meta_tensor(x) if device is not None else make(x))
