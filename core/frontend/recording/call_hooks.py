@@ -48,7 +48,7 @@ from dovetail.frontend.recording.tracked_environment import WAYS_OUT
 from dovetail.frontend.recording.value_hooks import ValueHooks
 from dovetail.frontend.subclasses import is_wrapper_class, overridden_as, overriding, overriding_classes, wrappers_in
 from dovetail.frontend.wrappers.dispatching import Wrappers
-from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, SymbolicInt, not_traced, opaque_function
+from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, SymbolicInt, is_opaque, not_traced, opaque_function
 from dovetail.langs.torch.foreach import LISTS_IN_PLACE
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
@@ -69,7 +69,7 @@ from dovetail.torch_internals import (
     switches_torch_function,
     undisabled,
 )
-from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, user_line
+from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, tree_map, user_line
 from dovetail.trace.proxies import no_value
 
 if TYPE_CHECKING:
@@ -383,6 +383,8 @@ class CallHooks(ValueHooks):
         guard_same(tracker, function)
         if function is opaque_function:
             return _marked_opaque(tracker, args, kwargs)
+        if is_opaque(function):
+            return self._opaque(tracker, function, args, kwargs)
         if function is apply_traced:  # the program's own forward gets the arguments as they are
             for name in _FUNCTION_PARTS:
                 tracker.from_class(args[0], name)
@@ -391,6 +393,14 @@ class CallHooks(ValueHooks):
             args, kwargs = _native_arguments(tracker, function, args, kwargs)
         result = self.on_arrays(tracker, function, args, kwargs)
         return self._recorded(function, args, kwargs) if result is NULL else result
+
+    def _opaque(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function that is marked as opaque, with arguments as they are at each call."""
+        args, kwargs = tree_map(partial(_drawn_from, tracker), tracker.plain((tuple(args), kwargs)))
+        if (result := self.on_arrays(tracker, function, args, kwargs)) is not NULL:
+            return result
+        with self.lending.lent(tracker, function.__name__, (args, kwargs)):
+            return self._recorded(function, args, kwargs)
 
     def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what records operations, where need be with numbers in the place of values of the program."""
@@ -538,6 +548,9 @@ def native_argument(tracker: Tracker, value: Any) -> Any:
         return tracker.native(value)
     if is_module_class(kind) or kind is partial or (type(lookup(kind, "__call__")) is FunctionType and not is_symbol_class(kind)):
         return value if isinstance(value, type) or is_torch(value) else tracker.reentrant(value)
-    if kind is torch.Generator:
-        return tracker.recorder.generators.drawn_from(tracker, value)
-    return tracker.plain(value)
+    return _drawn_from(tracker, tracker.plain(value))
+
+
+def _drawn_from(tracker: Tracker, value: Any) -> Any:
+    """Return an argument, or for a generator the one that lines of the program draw from."""
+    return tracker.recorder.generators.drawn_from(tracker, value) if type(value) is torch.Generator else value

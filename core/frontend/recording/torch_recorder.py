@@ -32,6 +32,7 @@ from dovetail.frontend.recording.changing_numbers import INPUTS, ChangingNumbers
 from dovetail.frontend.recording.data_writes import set_data
 from dovetail.frontend.recording.generators import TracedGenerators, copy_of
 from dovetail.frontend.recording.metadata_writes import CHANGING
+from dovetail.frontend.recording.opaque_arguments import OpaqueArguments
 from dovetail.frontend.recording.tensor_methods import check_facts, replaced_attribute
 from dovetail.frontend.recording.torch_globals import GlobalSettings
 from dovetail.frontend.recording.tracked_environment import DRAWN, TrackedEnvironment, drawn_value, tensor_of
@@ -86,7 +87,7 @@ class TorchRecorder(CallHooks):
         self.results: dict[Proxy, int] = {}
         self.numbers: dict[Size, NumberProxy] = {}  # sizes that leave the program
         self.changing = ChangingNumbers(trace, sizes)
-        self.generators = TracedGenerators(self)
+        self.generators, self.lending = TracedGenerators(self), OpaqueArguments()
         self.autograd = TracedAutograd(self)
 
     def start(self, tracker: Tracker) -> None:
@@ -97,13 +98,14 @@ class TorchRecorder(CallHooks):
         """Release the tensors of the run."""
         self.inputs, self.real, self.sources, self.results, self.autograd = {}, {}, [], {}, TracedAutograd(self)
         self.inside, self.choices, self.wrappers, self.changing = None, ArrayChoices(), None, ChangingNumbers(self.trace, None)
-        self.generators = TracedGenerators(self)
+        self.generators, self.lending = TracedGenerators(self), OpaqueArguments()
 
     def finish(self, tracker: Tracker) -> None:
         if self.inside is not None:
             self.inside.check_constants()
         if self.environment.examples:
             self.environment.check_escapes([p for line in self.trace.lines for p in line.reads])
+        self.lending.finish(tracker)
         self.generators.finish(tracker)
         self.autograd.finish(tracker)
         self.settings.finish(tracker, self.environment.read)

@@ -57,6 +57,7 @@ from dovetail.langs.torch.binding.opaque import host_line as host_line
 from dovetail.langs.torch.binding.opaque import opaque as opaque
 from dovetail.langs.torch.binding.opaque_graph import graph_rule as graph_rule
 from dovetail.langs.torch.binding.opaque_tangents import tangents_of_opaque as tangents_of_opaque
+from dovetail.langs.torch.binding.opaque_user import is_opaque as is_opaque
 from dovetail.langs.torch.binding.opaque_user import opaque_function as opaque_function
 from dovetail.langs.torch.binding.proxy import TorchProxy as TorchProxy
 from dovetail.langs.torch.binding.queries import REFUSED as REFUSED

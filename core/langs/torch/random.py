@@ -11,7 +11,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, require, require_dtype
+from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import device_of, dtype_of, placed
 from dovetail.langs.torch.binding.opaque import opaque

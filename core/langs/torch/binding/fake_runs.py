@@ -152,7 +152,7 @@ def _run_on_numbers(run: Callable, func: Callable, args: tuple, kwargs: dict) ->
     """Run torch's rules on fake tensors of sizes that are plain ints."""
     quiet, _log.disabled = _log.disabled, True  # fake tensors log every error of a bad call
     try:
-        with _fake_mode(), no_torch_function(), torch.no_grad():
+        with _fake_mode(func in NAMED), no_torch_function(), torch.no_grad():
             return _observe(run, func, args, kwargs)
     except DovetailError:
         raise
@@ -330,8 +330,9 @@ def _observe(
 
 
 @functools.cache
-def _fake_mode() -> Any:
-    return fake_tensor_mode()  # the first one takes a second of imports
+def _fake_mode(of_user: bool) -> Any:
+    """Return a mode with fake tensors; functions of users may read tensors that are not passed to them, such as parameters of a module."""
+    return fake_tensor_mode(allow_non_fake_inputs=of_user)  # the first one takes a second of imports
 
 
 def _translate_error(error: Exception, func: Callable) -> Exception:
