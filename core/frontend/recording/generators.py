@@ -14,7 +14,6 @@ from dovetail.trace import user_line
 
 if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
-    from dovetail.frontend.recording.torch_recorder import TorchRecorder
 
 
 class TracedGenerators:
@@ -24,10 +23,11 @@ class TracedGenerators:
     call in the state of the generator of that call, which gets the state of the stand-in at the end: until then nothing outside has changed.
 
     Attributes:
+        recorder: the TorchRecorder of the run.
         owns: whether the program has generators of its own.
     """
 
-    def __init__(self, recorder: TorchRecorder):
+    def __init__(self, recorder: Any):
         self.recorder = recorder
         self.owns = False
         self.stand_ins: dict[int, tuple[torch.Generator, torch.Generator]] = {}  # id of an outside generator: itself, and what stands in for it
