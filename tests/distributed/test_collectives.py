@@ -153,6 +153,23 @@ def in_groups() -> list[float]:
     return sums
 
 
+def in_other_groups() -> list[list[float]]:
+    """Sum over another group at each call, and over another mesh."""
+    ranks = range(distributed.get_world_size())
+    own = [distributed.new_group([rank]) for rank in ranks][distributed.get_rank()]
+    meshes = init_device_mesh("cpu", (len(ranks), 1))
+    groups = own, distributed.group.WORLD, own, distributed.group.WORLD
+
+    def summed(x: Tensor, group: object) -> Tensor:
+        total = x * 2
+        distributed.all_reduce(total, group=group)
+        return total
+
+    over_group, over_mesh = dovetail.jit(summed), dovetail.jit(lambda x, mesh, dim: functional.all_reduce(x, "sum", (mesh, dim)) * 2)
+    x = torch.ones(())
+    return [[over_group(x, group).item() for group in groups], [over_mesh(x, meshes, dim).item() for dim in (0, 1, 0)]]
+
+
 def gathered_with_gradient() -> list[Tensor]:
     """Gather a value that has a gradient: the backward of torch's function scatters from each rank, with what depends on no gradient elsewhere."""
     x, gradients = torch.randn(4, generator=torch.Generator().manual_seed(distributed.get_rank())), []
@@ -213,6 +230,10 @@ def test_calls_in_a_compiled_function_are_those_of_eager_on_four_ranks(four: Ran
 
 def test_a_group_is_a_mesh_or_its_ranks(two: Ranks) -> None:
     assert two.run(in_groups) == [[4.0] * 3] * 2
+
+
+def test_each_call_may_have_another_group(two: Ranks) -> None:
+    assert two.run(in_other_groups) == [[[2.0, 4.0, 2.0, 4.0], [4.0, 2.0, 4.0]]] * 2
 
 
 def test_collectives_of_a_backward_run_in_the_backward(two: Ranks) -> None:

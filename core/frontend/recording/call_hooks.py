@@ -50,6 +50,7 @@ from dovetail.frontend.subclasses import is_wrapper_class, overridden_as, overri
 from dovetail.frontend.wrappers.dispatching import Wrappers
 from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, TABLE, SymbolicInt, is_opaque, not_traced, opaque_function
 from dovetail.langs.torch.foreach import LISTS_IN_PLACE
+from dovetail.langs.torch.process_groups import names_ranks
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
     DETECT_IS_CAUSAL,
@@ -396,7 +397,7 @@ class CallHooks(ValueHooks):
 
     def _opaque(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function that is marked as opaque, with arguments as they are at each call."""
-        args, kwargs = tree_map(partial(_drawn_from, tracker), tracker.plain((tuple(args), kwargs)))
+        args, kwargs = tree_map(partial(_held, tracker), tracker.plain((tuple(args), kwargs)))
         if (result := self.on_arrays(tracker, function, args, kwargs)) is not NULL:
             return result
         with self.lending.lent(tracker, function.__name__, (args, kwargs)):
@@ -548,9 +549,15 @@ def native_argument(tracker: Tracker, value: Any) -> Any:
         return tracker.native(value)
     if is_module_class(kind) or kind is partial or (type(lookup(kind, "__call__")) is FunctionType and not is_symbol_class(kind)):
         return value if isinstance(value, type) or is_torch(value) else tracker.reentrant(value)
-    return _drawn_from(tracker, tracker.plain(value))
+    return _held(tracker, tracker.plain(value))
 
 
-def _drawn_from(tracker: Tracker, value: Any) -> Any:
-    """Return an argument, or for a generator the one that lines of the program draw from."""
-    return tracker.recorder.generators.drawn_from(tracker, value) if type(value) is torch.Generator else value
+def _held(tracker: Tracker, value: Any) -> Any:
+    """Return what lines of the program hold of an argument: for a generator the one that they draw from, and a group of ranks that is the same."""
+    if is_proxy(value) or type(value) in tracker.atoms:
+        return value
+    if type(value) is torch.Generator:
+        return tracker.recorder.generators.drawn_from(tracker, value)
+    if names_ranks(value):
+        guard_same(tracker, value)
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,14 @@ def is_distributed() -> bool:
 def world() -> Any:
     """Return the default process group; None outside of one.  Programs with collectives are guarded on it."""
     return distributed.group.WORLD if is_distributed() else None
+
+
+def names_ranks(x: Any) -> bool:
+    """Return whether x is a process group or a device mesh."""
+    if not distributed.is_available():
+        return False
+    meshes = sys.modules.get("torch.distributed.device_mesh")
+    return isinstance(x, distributed.ProcessGroup) or (meshes is not None and isinstance(x, meshes.DeviceMesh))
 
 
 def group_name(group: Any = None) -> str:
