@@ -1,5 +1,6 @@
 """What opaque functions get that is no tensor: objects, functions, containers; and the tensors that they read without being passed them."""
 
+import dataclasses
 import functools
 import warnings
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import dovetail
+from dovetail.extend import OperatorExecutor
 
 
 class Factor:
@@ -172,6 +174,40 @@ def test_an_object_is_the_same_one_at_each_call_of_a_program(kind):
     one.value = 5.0
     torch.testing.assert_close(compiled(x, one), x * 5)
     assert len(dovetail.cache_misses(compiled)) == 2
+
+
+EXECUTOR = OperatorExecutor("configured", version="0.1")
+SCALED = EXECUTOR.operation("scaled", lambda x, factor: x * factor.value, meta=lambda x, factor: x.fresh())
+SCALED_BY_KEYWORD = EXECUTOR.operation("scaled_by_keyword", lambda x, *, factor: x * factor.value, meta=lambda x, *, factor: x.fresh())
+SCALED_BY_FIRST = EXECUTOR.operation("scaled_by_first", lambda x, factors: x * factors[0].value, meta=lambda x, factors: x.fresh())
+APPLIED = EXECUTOR.operation("applied", lambda x, function: function(x), meta=lambda x, function: x.fresh())
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    value: float
+
+
+@pytest.mark.parametrize("kind", [Factor, Frozen, lambda value: SimpleNamespace(value=value)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, factor: SCALED(x, factor),
+        lambda x, factor: SCALED_BY_KEYWORD(x, factor=factor),
+        lambda x, factor: SCALED_BY_FIRST(x, [factor]),
+        lambda x, factor: SCALED(x, Frozen(2.0)) * factor.value / 2,
+    ],
+)
+def test_operations_of_executors_get_the_object_of_each_call(function, kind):
+    compiled, x = dovetail.jit(function, executors=[EXECUTOR, "torch"]), torch.ones(3)
+    for value in (2.0, 3.0, 4.0):
+        torch.testing.assert_close(compiled(x, kind(value)), x * value)
+
+
+def test_operations_of_executors_get_functions_as_they_are():
+    compiled, x = dovetail.jit(lambda x, function: APPLIED(x, function), executors=[EXECUTOR, "torch"]), torch.ones(3)
+    for function in (lambda x: x * 2, lambda x: x * 3, torch.neg):
+        torch.testing.assert_close(compiled(x, function), function(x))
 
 
 WEIGHT = torch.full((3,), 2.0, requires_grad=True)

@@ -232,7 +232,7 @@ class CallHooks(ValueHooks):
             )
         if is_symbol_class(kind):
             method = self._method(function, args, kwargs)
-            return self._ours(tracker, function, args, kwargs) if method is NULL else self.call(tracker, method, args, kwargs, frame)
+            return self._as_passed(tracker, function, args, kwargs) if method is NULL else self.call(tracker, method, args, kwargs, frame)
         if (name := generator_method(function)) is not None:
             return self.generators.call_method(tracker, function, name, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -385,7 +385,7 @@ class CallHooks(ValueHooks):
         if function is opaque_function:
             return _marked_opaque(tracker, args, kwargs)
         if is_opaque(function):
-            return self._opaque(tracker, function, args, kwargs)
+            return self._as_passed(tracker, function, args, kwargs)
         if function is apply_traced:  # the program's own forward gets the arguments as they are
             for name in _FUNCTION_PARTS:
                 tracker.from_class(args[0], name)
@@ -395,12 +395,13 @@ class CallHooks(ValueHooks):
         result = self.on_arrays(tracker, function, args, kwargs)
         return self._recorded(function, args, kwargs) if result is NULL else result
 
-    def _opaque(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function that is marked as opaque, with arguments as they are at each call."""
+    def _as_passed(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call an operation that the program names, or a function that is marked as opaque: it gets objects and functions as they are."""
+        guard_same(tracker, function)
         args, kwargs = tree_map(partial(_held, tracker), tracker.plain((tuple(args), kwargs)))
         if (result := self.on_arrays(tracker, function, args, kwargs)) is not NULL:
             return result
-        with self.lending.lent(tracker, function.__name__, (args, kwargs)):
+        with self.lending.lent(tracker, getattr(function, "__name__", str(function)), (args, kwargs)):
             return self._recorded(function, args, kwargs)
 
     def _recorded(self, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -1,9 +1,10 @@
-"""Objects that functions which are not traced get: the same ones at each call, which the program neither writes before nor reads after a change."""
+"""Objects that code gets which is not traced: the same ones at each call, which the program neither writes before nor reads after a change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OpaqueArguments:
-    """The objects of Python classes that opaque functions get."""
+    """The objects of Python classes that opaque functions, and operations of executors, get."""
 
     def __init__(self) -> None:
         self.changed: list[Any] = []  # those that a function has changed while it was tried on fake tensors
@@ -44,20 +45,20 @@ class OpaqueArguments:
         for x in self.changed:
             source = tracker.source(x)
             if any([_is_below(guard.source, source) for guard in tracker.guards.values()]):
-                raise EagerCall(f"a function that is marked as opaque changes a {type(x).__name__}, which the program reads")
+                raise EagerCall(f"a function that is not traced changes a {type(x).__name__}, which the program reads")
 
     @staticmethod
     def _check(tracker: Tracker, name: str, x: Any) -> None:
         kind, source = type(x).__name__, tracker.source(x)
         if source is None:
             raise EagerCall(
-                f"{name}, which is marked as opaque, may change the {kind} that it gets, which the program creates; create it outside, or pass "
-                f"its parts\n  called at {user_line()}"
+                f"{name}, which is not traced, may change the {kind} that it gets, which the program creates; create it outside, or pass its parts\n"
+                f"  called at {user_line()}"
             )
         guard_same(tracker, x)
         owners = [tracker.source(write.owner) for write in tracker.effects.log]
         if any([owner is source or (owner is not None and _is_below(owner, source)) for owner in owners]):
-            raise EagerCall(f"{name}, which is marked as opaque, gets a {kind} that the program has written to\n  called at {user_line()}")
+            raise EagerCall(f"{name}, which is not traced, gets a {kind} that the program has written to\n  called at {user_line()}")
 
 
 def _parts(x: Any) -> tuple:
@@ -73,7 +74,13 @@ def _is_object(tracker: Tracker, x: Any) -> bool:
         return False
     recorder = tracker.recorder
     known = recorder.is_tensor(x) or recorder.is_symbolic(x) or recorder.is_buffer(x) or recorder.is_element_type(x)
-    return not known and not isinstance(x, (type, torch.Generator, BuiltinFunctionType))
+    return not known and not isinstance(x, (type, torch.Generator, BuiltinFunctionType)) and not _is_constant(tracker, x)
+
+
+def _is_constant(tracker: Tracker, x: Any) -> bool:
+    """Return whether the program has created x, and it never changes."""
+    frozen = is_dataclass(x) and type(x).__dataclass_params__.frozen
+    return frozen and tracker.source(x) is None and all([type(value) in tracker.atoms for value in _attributes(x).values()])
 
 
 def _attributes(x: Any) -> dict[str, Any]:
