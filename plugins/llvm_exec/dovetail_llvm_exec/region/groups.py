@@ -13,6 +13,7 @@ from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, Refine, fla
 from dovetail_llvm_exec.region.graph import Graph, Node
 from dovetail_llvm_exec.region.layouts import align
 from dovetail_llvm_exec.region.lower import Coords, Lowering
+from dovetail_llvm_exec.region.repeats import repeated
 
 DEEPEST = 90  # operations in one expression, after which a value is stored
 REACH = 4  # how many groups back a node may still join
@@ -280,8 +281,9 @@ class Plan:
         self.numbers = count()  # of temporaries: no two have the same
         self.streamed: frozenset[Buffer] = frozenset()
         self.outputs = {node: Buffer("out", i, node.dtype) for i, node in enumerate(self.stored)}
-        wanted, depths = {*self.stored, *graph.kept}, dict[Node, int]()
-        for node in self._live():
+        live = self._live()
+        wanted, depths = {*self.stored, *graph.kept, *repeated(live, {*self.memory, *graph.kept})}, dict[Node, int]()
+        for node in live:
             if node.reduces:
                 self._place_reduction(node)
             depths[node] = 0 if node in self.memory else 1 + max([depths[n] for n in node.nodes], default=0)
