@@ -340,7 +340,7 @@ def is_plain(result: Any) -> bool:
     if type(result) in (tuple, list):
         return all(map(is_plain, result))
     if type(result) is dict:
-        return all(map(is_plain, result.values())) and not any([isinstance(key, torch.SymInt) for key in result])
+        return all([type(key) in _PLAIN for key in result]) and all(map(is_plain, result.values()))
     return is_proxy(result) or (isinstance(result, torch.Tensor) and not is_wrapper(result)) or type(result) in _PLAIN
 
 

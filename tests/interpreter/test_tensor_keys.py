@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections import defaultdict
 
 import pytest
@@ -102,3 +103,33 @@ def test_what_is_kept_under_missing_keys_stays_there(keep, state):
         tensors, kept = [torch.nn.Parameter(torch.ones(2) * i) for i in range(3)], STATES[state]()
         seen.append([repr((f(torch.ones(2)), [len(each) for each in kept.values()])) for _ in range(3)])
     assert seen[0] == seen[1]
+
+
+class Named:
+    """An object that is its own key, and holds a tensor."""
+
+    def __init__(self, t):
+        self.t = t
+
+    def __repr__(self):
+        return f"Named({self.t})"
+
+
+RETURNED = {
+    "created": lambda x: {x * 2: 1},
+    "created, and its item": lambda x: (lambda y: {y: y})(x * 2),
+    "a view": lambda x: {x[0]: x, x[1]: 2},
+    "in a tuple": lambda x: {(x * 2, (x, 1)): 1},
+    "in an object": lambda x: {Named(x * 2): 1},
+    "inside a list": lambda x: [{x * 2: "a"}, {x * 2}, x],
+    "an argument": lambda x: {x: 1},
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("key", RETURNED)
+def test_a_returned_dict_has_tensors_as_keys(key, grad):
+    compiled = dovetail.jit(RETURNED[key], executors=["torch"])
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value, requires_grad=grad)
+        assert re.sub("grad_fn=<.*?>", "", repr(compiled(x))) == re.sub("grad_fn=<.*?>", "", repr(RETURNED[key](x)))
