@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.autograd import functional
+from torch.func import functional_call
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -237,3 +239,87 @@ def test_functional_call_reads_what_it_does_not_replace_from_the_module():
         model[1].bias = bias
         for values in ({"0.weight": torch.eye(3)}, {"0.weight": torch.eye(3) * 2}):
             torch.testing.assert_close(compiled(x, values), torch.func.functional_call(model, values, (x,)))
+
+
+class Counting(nn.Module):
+    """A module that counts its calls in several ways."""
+
+    WAYS = {
+        "sets a buffer": lambda self, x: setattr(self, "mean", self.mean * 0.5 + x.detach().mean(0)),
+        "adds to a buffer": lambda self, x: setattr(self, "seen", self.seen.add_(1)),
+        "sets another": lambda self, x: setattr(self, "seen", self.seen + 1),
+        "writes a buffer": lambda self, x: self.mean.mul_(0.5).add_(1),
+        "registers a buffer": lambda self, x: self.register_buffer("mean", torch.ones(2)),
+        "reads only": lambda self, x: None,
+    }
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.calls, self.norm, self.weight = way, 0, nn.BatchNorm1d(2), nn.Parameter(torch.ones(2))
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        self.WAYS[self.way](self, x)
+        return self.norm(x * self.weight + self.mean)
+
+
+def a_parameter(net, x):
+    return functional_call(net, {"weight": torch.full((2,), 2.0)}, (x,)), net.mean * 1, net.seen * 1
+
+
+def a_buffer(net, x):
+    values = {"weight": torch.full((2,), 2.0), "mean": torch.ones(2)}
+    return functional_call(net, values, (x,)), net.mean * 1, net.seen * 1, list(values.values())
+
+
+def its_own_tensors(net, x):
+    return functional_call(net, {**dict(net.named_parameters()), **dict(net.named_buffers())}, (x,)), net.mean * 1, net.seen * 1
+
+
+def copies_of_its_buffers(net, x):
+    values = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    return functional_call(net, values, (x,)), net.mean * 1, net.seen * 1, values["mean"], values["seen"]
+
+
+def what_was_set_before(net, x):
+    net.mean, net.weight = net.mean + 1, nn.Parameter(net.weight.detach() * 2)
+    y = functional_call(net, {"seen": torch.ones(())}, (x,))
+    net.weight.data.mul_(2)
+    return y.detach(), net.mean * 1, net.seen * 1
+
+
+def two_calls(net, x):
+    net.mean = net.mean + 1
+    y = functional_call(net, {"mean": torch.ones(2)}, (x,))
+    net.mean = net.mean + 1
+    return functional_call(net, [{"mean": torch.ones(2) * 3}], (y,)), net.mean * 1, net.seen * 1
+
+
+def a_copy(net, x):
+    other = copy.deepcopy(net)
+    y = functional_call(other, {"weight": torch.full((2,), 2.0), "mean": torch.ones(2)}, (x,))
+    return y, other(x), other.mean, other.seen, net.seen * 1
+
+
+def created(net, x):
+    layer = nn.Linear(2, 2)
+    y = functional_call(layer, {"bias": torch.ones(2), "weight": torch.eye(2)}, (x,))
+    return y, layer.bias.sum() == 2, functional_call(nn.Sequential(net), {"0.mean": torch.ones(2)}, (x,))
+
+
+CALLED = [a_parameter, a_buffer, its_own_tensors, copies_of_its_buffers, what_was_set_before, two_calls, a_copy, created]
+
+
+@pytest.mark.parametrize("way", Counting.WAYS)
+@pytest.mark.parametrize("program", CALLED)
+def test_functional_call_leaves_what_it_leaves_in_eager_mode(program, way):
+    nets = [Counting(way), Counting(way)]
+    compiled = dovetail.jit(program, executors=["torch"])
+    for i in range(3):
+        x, left = torch.arange(6.0).view(3, 2) + i, []
+        for net, call in zip(nets, (program, compiled), strict=True):
+            torch.manual_seed(i)
+            left.append((call(net, x), net.state_dict(), net.calls))
+        torch.testing.assert_close(left[1], left[0])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 
 from dovetail.errors import require
 from dovetail.frontend.class_lookup import address_of
+from dovetail.frontend.interpreter.tracking.effects import Write
 from dovetail.torch_internals import MODULE_TABLES
 
 
@@ -19,6 +20,10 @@ class _Table(NamedTuple):
 
     path: tuple[str, ...]
     values: dict[str, Any]
+
+    def full(self, name: str) -> str:
+        """Return a name as those who call a module have it."""
+        return ".".join([*self.path[:-1], name])
 
 
 def functional_call(
@@ -30,12 +35,20 @@ def functional_call(
     missing = [name for name, _ in (*module.named_parameters(), *module.named_buffers()) if name not in named]
     require(not (strict and missing), "missing keys for strict functional_call: {}", missing, error=RuntimeError)
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(tracker, module, _places(module, named, tie_weights)):
+
+    def keep(name: str, value: Any) -> None:
+        if name in named and isinstance(values, dict):
+            tracker.set_item(values, name, value)
+
+    with ExitStack() as stack:
+        for table in _places(module, named, tie_weights):
+            members = reduce(tracker.load_attr, table.path, module)
+            stack.enter_context(_replaced(tracker, members, table, keep))
         return tracker.call(module, list(args), dict(kwargs or {}), None)
 
 
-def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -> dict[int, _Table]:
-    """Return the tables of modules, by their addresses as effects have them, with the values that names in them get.
+def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -> list[_Table]:
+    """Return the tables of modules with the values that names in them get.
 
     A tensor under two names gets one value under both.
     """
@@ -45,7 +58,7 @@ def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -
     for path, part in module.named_modules(remove_duplicate=False):
         for table in MODULE_TABLES:
             members = object.__getattribute__(part, "__dict__").get(table, {})
-            tables[address_of(members)] = _Table((*filter(None, path.split(".")), table), {})
+            tables[id(members)] = _Table((*filter(None, path.split(".")), table), {})
             everywhere += [(f"{path}.{name}" if path else name, members, name) for name, x in members.items() if isinstance(x, torch.Tensor)]
     known = {path for path, *_ in everywhere}
     unknown = [name for name in named if name not in known]
@@ -55,28 +68,38 @@ def _places(module: torch.nn.Module, named: dict[str, Any], tie_weights: bool) -
             by_tensor.setdefault(id(members[name]), named[path])
     for path, members, name in everywhere:
         if (value := named.get(path, by_tensor.get(id(members[name])))) is not None:
-            tables[address_of(members)].values[name] = value
-    return {key: table for key, table in tables.items() if table.values}
+            tables[id(members)].values[name] = value
+    return [table for table in tables.values() if table.values]
 
 
 @contextmanager
-def _replaced(tracker: Any, module: torch.nn.Module, tables: dict[int, _Table]) -> Iterator[None]:
-    """Let the program see other values in the tables of modules while open; nothing is written."""
-    shadows = tracker.effects.shadows
-    before = {key: shadows.get(key) for key in tables}
-    read = {key: dict(shadow) if shadow is not None else _kept(tracker, module, tables[key]) for key, shadow in before.items()}
+def _replaced(tracker: Any, members: dict[str, Any], table: _Table, keep: Callable[[str, Any], None]) -> Iterator[None]:
+    """Let the program see other values in `members`, a table of a module, while open.
+
+    As in eager mode, what it sets there meanwhile stays; under a replaced name it is passed to `keep`, with that name, and does not.
+    """
+    effects, key = tracker.effects, address_of(members)
+    seen, start = effects.shadow(members), len(effects.log)  # with the writes that wait for a first read
+    unread = seen is members and tracker.is_outside(members)
+    if unread:
+        seen = effects.shadows[key] = {name: None if name in table.values else tracker.raw_item(members, name) for name in tracker.raw_iter(members)}
+    before = {name: seen[name] for name in table.values}
+    seen.update(table.values)
     try:
-        for key, table in tables.items():
-            shadows[key] = read[key] | table.values
         yield
     finally:
-        for key, shadow in before.items():
-            shadows.pop(key, None)
-            if shadow is not None:
-                shadows[key] = shadow
+        after = {name: seen[name] for name in table.values}
+        seen.update(before)
+        effects.log[start:] = [write for write in effects.log[start:] if not _sets(write, members, before)]
+        if unread:
+            del effects.shadows[key]
+            if any([write.owner is members for write in effects.log[start:]]):
+                effects.shadows[key] = seen | {name: tracker.raw_item(members, name) for name in before}
+        for name, value in after.items():
+            if value is not table.values[name]:
+                keep(table.full(name), value)
 
 
-def _kept(tracker: Any, module: torch.nn.Module, table: _Table) -> dict[str, Any]:
-    """Return a table of a module as the program reads it, in order; what is to be replaced is not read."""
-    members = reduce(tracker.load_attr, table.path, module)
-    return {name: None if name in table.values else tracker.raw_item(members, name) for name in tracker.raw_iter(members)}
+def _sets(write: Write, members: dict[str, Any], names: Collection[str]) -> bool:
+    """Return whether a write sets one of `names` in a table of a module."""
+    return write.owner is members and write.name == "__setitem__" and write.value[0][0] in names
