@@ -89,6 +89,11 @@ COPIED = {
     "its gradient": lambda x: copy.deepcopy(x).grad,
     "in containers": lambda x: (lambda copied: copied["a"] * copied["b"][0] * x)(copy.deepcopy({"a": x, "b": [x]})),
     "detached": lambda x: copy.deepcopy(x.detach()) * x,
+    "several tensors": lambda x: (lambda copied: copied[0].add_(1) * copied[1]["a"] + copied[2])(
+        copy.deepcopy([x.detach() * 2, {"a": x.detach() + 1}, x])
+    ),
+    "tensors of several shapes": lambda x: sum(copy.deepcopy([torch.ones(4), torch.zeros(2, 1), torch.ones(()), x.detach().sum()])) * x,
+    "a copy of a copied module": lambda x: copy.deepcopy(copy.deepcopy(nn.BatchNorm1d(2)))(x.view(2, 2)).view(4),
     "without gradients": torch.no_grad()(lambda x: copy.deepcopy(x) * 2),
     "trained": trained,
     "a transposed tensor": lambda x: copy.deepcopy(x.detach().view(2, 2).t()),

@@ -18,14 +18,14 @@ _NO_COPY = "Only Tensors created explicitly by the user (graph leaves) support t
 
 
 class DeepCopies:
-    """The tensors copied so far, as pairs of a memo and the memory that was copied.
+    """The tensors copied so far, as pairs of a memo and the address of the memory that was copied, or of what stands for it.
 
     PyTorch copies the memory of a tensor: two views of one memory share memory again, and a view keeps its strides.  Here each gets its own.
     """
 
     def __init__(self, autograd: TracedAutograd):
         self.autograd = autograd
-        self.copied: list[tuple[Any, Any]] = []
+        self.copied: list[tuple[Any, int]] = []
 
     def copy(self, tracker: Tracker, p: Proxy, memo: Any) -> Proxy:
         """Return copy.deepcopy(p, memo): of a leaf that requires grad another one, with a copy of its gradient."""
@@ -44,7 +44,8 @@ class DeepCopies:
         recorder = self.autograd.recorder
         root = storage_roots(recorder.trace, recorder.trace.lines).get(p, p)
         real = recorder.real.get(root)
-        memory = root if real is None else real.untyped_storage().data_ptr() or root  # 0 is that of empty tensors
+        memory = 0 if real is None else real.untyped_storage().data_ptr()
+        memory = memory or id(root)  # of what is computed, or empty
         if not p.spec.is_dense or any([other is memo and copied == memory for other, copied in self.copied]):
             raise EagerCall(f"copy.deepcopy of views at {user_line()}, whose copies share memory or have gaps, is not traced; use x.clone()")
         self.copied.append((memo, memory))
