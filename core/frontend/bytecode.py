@@ -127,7 +127,7 @@ class _Interpreted(Acquired):
             self.trace.outputs = captured.value
         else:
             self.trace.outputs, self.objects = tuple(recorder.results), captured.sources
-            self.build = without_graph(self.trace, self.spent, recorder.build(captured))
+            self.build = without_graph(recorder.autograd, recorder.build(captured))
 
     def prologue(self, *, written: list[Proxy], run: Callable) -> Trace:
         """Check the guards of the tracked run."""

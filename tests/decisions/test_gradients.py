@@ -213,6 +213,47 @@ def test_a_leaf_that_is_created_without_grad_mode(create, mode):
     assert graph_of(fn).decisions
 
 
+def gradient_of(leaf, x):
+    (g,) = torch.autograd.grad((leaf**3 * x).sum(), leaf, create_graph=True)
+    return g
+
+
+OF_LEAVES = {
+    "a mask": lambda x, leaf: leaf[x > 0] * 2,
+    "a mask of a product": lambda x, leaf: (leaf * 2)[x > 0],
+    "masked_select": lambda x, leaf: x * leaf.masked_select(x > 0).sum(),
+    "a size": lambda x, leaf: leaf[: int((x > 0).sum()) + 1] * x.sum(),
+    "a rate": lambda x, leaf: nn.functional.dropout(leaf * 2, float(x.max()) / 10),
+    "a branch": lambda x, leaf: leaf * x if x.sum() > 0 else leaf + x,
+    "a gradient": lambda x, leaf: x + gradient_of(leaf, x) if x.sum() > 0 else x * leaf,
+    "a gradient before a branch": lambda x, leaf: (lambda g: g * 2 if x.sum() > 0 else g)(gradient_of(leaf, x)),
+    "a gradient of a gradient": lambda x, leaf: torch.autograd.grad(gradient_of(leaf, x)[x > 0].sum(), leaf, create_graph=True)[0],
+    "without gradients": lambda x, leaf: leaf.detach()[x > 0] * leaf.sum(),
+}
+LEFT = {"with the leaf": lambda y, leaf: (y, leaf), "alone": lambda y, leaf: (y,), "its gradient": lambda y, leaf: torch.autograd.grad(y.sum(), leaf)}
+
+
+@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("create", ["a leaf", "a parameter", "a layer"])
+@pytest.mark.parametrize("use", OF_LEAVES)
+def test_what_is_computed_from_a_created_leaf_after_a_decision_leads_to_it(use, create, left):
+    def program(x):
+        if create == "a leaf":
+            leaf = torch.arange(4.0).requires_grad_()
+        else:
+            leaf = nn.Parameter(torch.arange(4.0)) if create == "a parameter" else nn.Linear(1, 4).bias
+        return LEFT[left](OF_LEAVES[use](x, leaf), leaf)
+
+    fn = compiled(program)
+    for n in range(4):
+        x, seen = torch.arange(4.0) - n * 0.5, []
+        for call in (program, fn):
+            torch.manual_seed(n)
+            y, *leaf = call(x)
+            seen.append([y, y.requires_grad, torch.autograd.grad(y.sum(), leaf, allow_unused=True) if y.requires_grad and leaf else None])
+        torch.testing.assert_close(seen[1], seen[0])
+
+
 class Updating(nn.Module):
     """A buffer that gradients depend on, read and written in an order: r reads it, w writes it, and | needs a value."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,11 +69,23 @@ def detach_earlier_reads(recorder: Any, p: Proxy) -> bool:
     return True
 
 
-def computed_from(trace: Trace, leaves: Collection[Proxy]) -> set[Proxy]:
-    """Return the values with a history that leads to one of `leaves`, these included; in doubt, one value more."""
+def computed_from(trace: Trace, leaves: Collection[Proxy], derived: Mapping[Proxy, Sequence[Proxy]]) -> set[Proxy]:
+    """Return the values with a history that leads to one of `leaves`, these included; in doubt, one value more.
+
+    `derived` has values that lines of the trace do not lead to, each with what it was computed from.
+    """
     if not leaves:
         return set()
-    bases, reached = tracked_views(trace.lines), set(leaves)
+    bases, reached, count = tracked_views(trace.lines), set(leaves), 0
+    while count < len(reached):
+        count = len(reached)
+        _follow(trace, bases, reached)
+        reached.update([p for p, reads in derived.items() if not reached.isdisjoint(reads)] if derived else ())
+    return reached
+
+
+def _follow(trace: Trace, bases: dict[Proxy, Proxy], reached: set[Proxy]) -> None:
+    """Add to values with a history what the lines of a trace compute from them."""
     for line in trace.lines:
         if reached.isdisjoint(line.reads):
             continue
@@ -81,7 +93,6 @@ def computed_from(trace: Trace, leaves: Collection[Proxy]) -> set[Proxy]:
         if line.mutates:  # a write with grad mode off goes to a detached view
             roots = {root_of(inner.args[0], bases) for inner in prims_of([line]) if inner.symbol is prims.copy_}
             reached.update([p for p in {*bases, *roots} if requires_grad(p) and root_of(p, bases) in roots])
-    return reached
 
 
 def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy, int]) -> dict[Proxy, Callable[[Any], Any]]:
@@ -89,17 +100,17 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
 
     Raises EagerCall where a leaf is a result beside what is computed from it: its gradient would not arrive.
     """
-    freed = computed_from(trace, autograd.spent)
+    freed = computed_from(trace, autograd.spent, autograd.derived)
     returned = [p for p in results if p in autograd.leaves]
     dependent = [p for p in results if p not in autograd.leaves and requires_grad(p) and p not in freed]
-    if returned and not computed_from(trace, returned).isdisjoint(dependent):
+    if returned and not computed_from(trace, returned, autograd.derived).isdisjoint(dependent):
         raise EagerCall(
             "the function creates a parameter, or another leaf that requires a gradient, and returns it with what is computed from it: the gradient "
             "would not reach it; create it outside, return it alone, or return .detach() of the rest"
         )
     if any([autograd.grads.get(p) is not None for p in returned]):
         raise EagerCall("the function creates a parameter, computes its .grad and returns it, which would lose the .grad; return the .grad, too")
-    reached = computed_from(trace, autograd.leaves)
+    reached = computed_from(trace, autograd.leaves, autograd.derived)
     builders: dict[Proxy, Callable[[Any], Any]] = {p: _attached for p in dependent if p in reached}
     for p in results:
         if p in autograd.leaves or p in autograd.parameters:
@@ -109,9 +120,9 @@ def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy,
 
 def check_hooks_left(trace: Trace, autograd: TracedAutograd, results: Collection[Proxy]) -> None:
     """Raise EagerCall where a backward() outside would run hooks of the program, or keep the gradient of a value that is no leaf."""
-    freed = computed_from(trace, autograd.spent)
+    freed = computed_from(trace, autograd.spent, autograd.derived)
     followed = {p for p in results if requires_grad(p) and p not in freed}
-    if not computed_from(trace, {*autograd.hooked(), *autograd.retained} - freed).isdisjoint(followed):
+    if not computed_from(trace, {*autograd.hooked(), *autograd.retained} - freed, autograd.derived).isdisjoint(followed):
         raise EagerCall(
             "the function registers a hook on the gradient of a value that it computes, or calls retain_grad() of it, which a backward() outside of "
             "the compiled function would follow; call backward() inside, or register it outside"

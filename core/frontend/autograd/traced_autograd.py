@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class TracedAutograd:
         nodes: the nodes that the program has read as `.grad_fn` of tensors, and may have registered hooks on.
         retained: tensors that keep their gradient though they are no leaves.
         spent: values whose graph a backward has freed.
+        derived: values with a history that were computed between two segments, and gradients with one, each with what they were computed from.
         used: whether gradients were computed.
     """
 
@@ -61,6 +62,7 @@ class TracedAutograd:
         self.nodes: dict[Proxy, Node] = {}
         self.retained: set[Proxy] = set()
         self.spent: set[Proxy] = set()
+        self.derived: dict[Proxy, Sequence[Proxy]] = {}
         self.copies = DeepCopies(self)
         self.used = False
 
@@ -223,6 +225,8 @@ class TracedAutograd:
             with torch.set_grad_enabled(create_graph):
                 grads = [g if g is None or p not in hooks else hooks[p](g) for p, g in zip(wanted, grads, strict=True)]
         self.used = True
+        if create_graph:
+            self.derived.update({g: (*outputs, *wanted) for g in grads if g is not None})
         self._check_leaves(tracker, wanted, grads)
         return grads
 
@@ -461,9 +465,10 @@ ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
 }
 
 
-def without_graph(trace: Trace, spent: Collection[Proxy], build: Callable[..., Any]) -> Callable[..., Any]:
+def without_graph(autograd: TracedAutograd, build: Callable[..., Any]) -> Callable[..., Any]:
     """Return `build`, given results whose graph was freed with a history that raises when it is differentiated."""
-    freed = computed_from(trace, spent)
+    trace: Trace = autograd.recorder.trace
+    freed = computed_from(trace, autograd.spent, autograd.derived)
     places = [i for i, p in enumerate(trace.outputs) if p in freed and requires_grad(p)]
     if not places:
         return build

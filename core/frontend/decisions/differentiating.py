@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from dovetail.errors import EagerCall
+from dovetail.frontend.autograd.created_leaves import computed_from
 from dovetail.frontend.decisions.drawing import DrawingRequester
 from dovetail.frontend.decisions.driver import GoEager
+from dovetail.frontend.decisions.outside import proxies_in
 from dovetail.frontend.decisions.requests import Request
 from dovetail.frontend.decisions.steps import Gradients
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
-from dovetail.trace import Proxy, requires_grad
+from dovetail.trace import Proxy, Trace, requires_grad
 from dovetail.trace.passes.functionalize import Functionalizer
 
 
@@ -25,6 +27,7 @@ class DifferentiatingRequester(DrawingRequester):
         anchors: the leaves that the program has created, and the values of the pure program that are leaves of eager autograd.
     """
 
+    trace: Trace
     functionalizer: Functionalizer
     recorder: TorchRecorder
     places: dict[Proxy, int]
@@ -52,6 +55,20 @@ class DifferentiatingRequester(DrawingRequester):
             raise self.graph.start_over()
         self.flush()
         return p in self.anchors and self.functionalizer.current(p) is self.anchors[p]
+
+    def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
+        """Call an operation between two segments, where eager autograd has the leaves that its arguments are computed from."""
+        reads, autograd = proxies_in((args, kwargs)), self.recorder.autograd
+        leaves = [p for p in autograd.leaves if not computed_from(self.trace, [p], autograd.derived).isdisjoint(reads)]
+        if not leaves or not torch.is_grad_enabled():
+            return super().call_outside(function, args, kwargs)
+        if not all(map(self.can_reach, leaves)):
+            raise EagerCall(
+                "an operation whose result depends on values, as x[mask], has a gradient for a leaf that the program has created and written since"
+            )
+        result = super().call_outside(function, args, kwargs)
+        autograd.derived.update(dict.fromkeys(proxies_in(result), reads))
+        return result
 
     def differentiate(self, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain: bool, create_graph: bool) -> list[Proxy | None]:
         """Return the gradients of inputs of the trace, None where nothing flows.

@@ -542,7 +542,7 @@ class Session(CountingRequester):
             return lambda inputs, values, objects: values
         run, _ = self.graph.compiler.epilogue(epilogue)
         slots = [self.places[p] for p in self.trace.inputs]
-        build = without_graph(self.trace, self.recorder.autograd.spent, self.recorder.build(captured))
+        build = without_graph(self.recorder.autograd, self.recorder.build(captured))
 
         def finish(inputs: dict[int, Any], values: tuple, objects: tuple) -> Any:
             if written:
