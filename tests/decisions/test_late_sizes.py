@@ -389,3 +389,22 @@ def test_segments_before_a_size_that_becomes_a_symbol_are_not_compiled_again(mon
         agrees(fn, cut, torch.cat([torch.ones(count), -torch.ones(8 - count)]))
     names = [[line.symbol.name for line in trace.lines] for trace in compiled_segments]
     assert sum(["tanh" in each for each in names]) == 1 and sum(["exp" in each for each in names]) == 2
+
+
+def test_a_size_that_a_segment_fixes_is_read_where_a_decision_keeps_it():
+    """The backward of the slices that the loop takes fixes the size; the text is compared in the middle of an operation, which keeps all."""
+
+    def chunks(x):
+        y, sums = x * 1.0, []
+        while 2 * len(sums) + 2 <= y.shape[0]:
+            sums.append(y[2 * len(sums) : 2 * len(sums) + 2].sum())
+        return sums if str(y.sum() > 0) == "tensor(True)" else [y]
+
+    fn = compiled(chunks)
+    for rows in (3, 5, 7, 5):
+        x, y = (torch.linspace(-1, 2, 4 * rows).view(rows, 4).requires_grad_() for _ in range(2))
+        seen, expected = fn(x), chunks(y)
+        torch.testing.assert_close(seen, expected)
+        sum(each.sum() for each in seen).backward()
+        sum(each.sum() for each in expected).backward()
+        torch.testing.assert_close(x.grad, y.grad)

@@ -125,7 +125,7 @@ class PrologueBuilder:
         changing: Collection[int],
         sizes: SymbolicSizes | None,
     ):
-        self.symbols = SizeGuards(sizes) if sizes else None
+        self.symbols = SizeGuards(sizes, trace.inputs) if sizes else None
         args, kwargs = Proxy("args"), Proxy("kwargs")
         self.trace = Trace("prologue", inputs=[args, kwargs], made_by="guards", names=trace.names)
         self.arguments = {"args": args, "kwargs": kwargs}
@@ -253,7 +253,7 @@ class PrologueBuilder:
         grad = " that requires grad" * proxy.spec.requires_grad
         miss = Miss(partial(reason, guard, f'"{proxy.spec}"{grad}'))
         line = BoundSymbol(prims.check_tensor, (proxy,), guard.value | {"miss": miss}, None, [proxy])
-        if self.symbols is not None and is_symbolic(guard.value["shape"]):
+        if self.symbols is not None and (is_symbolic(guard.value["shape"]) or self.symbols.takes_size_of(proxy)):
             self.check(prims.check_rank, proxy, type=guard.value["type"], rank=len(guard.value["shape"]), reason=miss.reason)
             self.lines += [*self.symbols.of_tensor(proxy), line]
             return

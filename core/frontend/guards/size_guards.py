@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dovetail import prims
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.symbolic_sizes import SymbolicSizes
@@ -12,24 +14,30 @@ from dovetail.trace import BoundSymbol, Proxy
 class SizeGuards:
     """Conditions on symbols, each of which becomes a line as soon as its symbols are read.
 
-    A symbol that equals a size over older ones is not read: the check of its tensor's shape, which mentions those, says it.  So a condition
-    stands behind the lines that bound what it divides by, and before the shape checks that divide by it.
+    A symbol that equals a size over older ones is not read, unless the program takes it: the check of its tensor's shape, which mentions those,
+    says it.  So a condition stands behind the lines that bound what it divides by, and before the shape checks that divide by it.
     """
 
-    def __init__(self, sizes: SymbolicSizes):
-        self.sizes, self.relations = sizes, sizes.relations
+    def __init__(self, sizes: SymbolicSizes, taken: Sequence[Proxy]):
+        self.sizes, self.relations, self.taken = sizes, sizes.relations, frozenset(taken)
         self.origins = {atom.number: atom.origin for atom in self.relations.symbols()}
         self.waiting: list[Form] = self.relations.guards()
         self.relations.close()
         self.read: set[Atom] = set()
         self.computed = [atom for atom in self.relations.symbols() if atom.real is not None]
 
+    def takes_size_of(self, proxy: Proxy) -> bool:
+        """Return whether the program takes a symbol of a tensor."""
+        return any([atom.proxy in self.taken for _, atom in self.sizes.of_tensor.get(proxy, ())])
+
     def of_tensor(self, proxy: Proxy) -> list[BoundSymbol]:
         """Return the lines that read the symbols of a tensor, and the conditions that can be checked then."""
         lines = []
         for dim, atom in self.sizes.of_tensor[proxy]:
-            if atom.number not in self.relations.equal:
+            free = atom.number not in self.relations.equal
+            if free or atom.proxy in self.taken:
                 lines.append(BoundSymbol(prims.size, (proxy,), {"dim": dim}, atom.proxy, [proxy]))
+            if free:
                 self.read.add(atom)
         return lines + self._ready()
 
