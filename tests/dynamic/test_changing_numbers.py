@@ -406,3 +406,23 @@ def test_a_handler_sees_the_errors_of_eager_mode(text):
             (taken, y), (expected, changed) = fn(x, k), f(x, k)
             assert torch.equal(y, changed)
             assert repr(taken) == repr(expected)
+
+
+SLICED = (
+    *("(x * 2)[0 : int(w) + 1].sum()", "x[int(w * 2) :] * 2", "(x * 2)[: round(w)]", "x[-int(w) - 1 :, : int(w) + 1] + 1", "x[:: int(w) + 1] * w"),
+    *(
+        "written(x, slice(0, int(w) + 1), w)",
+        "written(x, (slice(None), slice(int(w), int(w) + 2)), 3)",
+        "[x[i : i + int(w) + 1].sum() for i in range(4)]",
+    ),
+    *("x.narrow(0, int(w), 1) * 2", "x.split(int(w) + 1)[0] * 2", "x.view(-1)[int(w) : 6 - int(w)].cumsum(0)", "torch.zeros(int(w) + 1)"),
+)
+
+
+@pytest.mark.parametrize("executors", [["torch"], None])
+@pytest.mark.parametrize("text", SLICED)
+def test_slices_by_what_is_computed_of_a_float(text, executors):
+    program = eval(f"lambda x, w: {text}", {"torch": torch, "written": written})
+    fn, x = dovetail.jit(program, executors=executors), torch.arange(24.0).view(6, 4)
+    for w in (0.3, 0.1, 0.2, 1.5, 0.7, 2.5, 1.2, 0.3):
+        torch.testing.assert_close(fn(x, w), program(x, w))

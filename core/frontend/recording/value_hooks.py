@@ -252,3 +252,6 @@ class ValueHooks(ArrayHooks):
 
     def is_number(self, value: Any) -> bool:
         return type(value) is NumberProxy
+
+    def may_be_size(self, value: Any) -> bool:
+        return type(value) is NumberProxy and self.environment.session is not None

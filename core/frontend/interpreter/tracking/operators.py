@@ -133,7 +133,7 @@ class Operators:
             return value if all([a is b for a, b in zip(parts, value, strict=True)]) else kind(parts)
         if kind is slice:
             bounds = value.start, value.stop, value.step
-            return slice(*[x if self.recorder.is_number(x) else self.indexed(x) for x in bounds])  # the program may have a symbol for a number
+            return slice(*[x if self.recorder.may_be_size(x) else self.indexed(x) for x in bounds])
         if kind in self.atoms or not is_in_python(lookup(kind, "__index__")) or lookup(kind, "__torch_function__") is not NULL:
             return value
         return value if self.recorder.is_tensor(value) else self.indexed(value)

@@ -231,6 +231,10 @@ class Recorder:
         """Return whether `value` is a number that the computation returns, which cannot be hashed."""
         return False
 
+    def may_be_size(self, value: Any) -> bool:
+        """Return whether `value` is a number that the computation returns, and may have a symbol for."""
+        return False
+
     def content(self, tracker: Tracker, value: Any, source: Source) -> None:
         """Guard the content of an object of unknown kind that was read from outside, where native code may read it."""
 
