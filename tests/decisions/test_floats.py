@@ -45,6 +45,44 @@ def test_a_float_that_an_operation_takes_has_no_outcome_for_each_value(name):
     assert graph_of(fn).eager_calls == 0 and len(fn._cache.explored) - explored <= ("factory" in name)
 
 
+def clipped(x, n):
+    weights = [torch.nn.Parameter(x.clone()), torch.nn.Parameter(x[:2].clone())]
+    sum([(w * w).sum() for w in weights]).backward()
+    torch.nn.utils.clip_grad_value_(weights, n)
+    return [w.grad for w in weights]
+
+
+def in_lists(function):
+    def program(x, n):
+        lists = [x.clone(), x[:2].clone()]
+        function(lists, n)
+        return lists
+
+    return program
+
+
+LISTS = {
+    "clip_grad_value_": clipped,
+    "clamp_min_": in_lists(torch._foreach_clamp_min_),
+    "clamp_max_": in_lists(torch._foreach_clamp_max_),
+    "pow_": in_lists(torch._foreach_pow_),
+    "mul_": in_lists(torch._foreach_mul_),
+    "lerp_": in_lists(lambda lists, n: torch._foreach_lerp_(lists, [x * 2 for x in lists], n)),
+    "clamp_min": lambda x, n: torch._foreach_clamp_min([x, x[:2]], n),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_tensors_and_a_float_that_the_program_computes(name):
+    def program(x):
+        return LISTS[name](x, x.abs().mean().item() if x.sum() > 0 else 0.5)
+
+    fn = compiled(program)
+    for x in INPUTS:
+        agrees(fn, program, x)
+    assert graph_of(fn).eager_calls == 0
+
+
 FACTORS = {
     "a sum": lambda x, n: x.add(x, alpha=n),
     "a difference": lambda x, n: torch.sub(x, x, alpha=-n / 2),

@@ -133,10 +133,14 @@ def is_in_place(function: Callable) -> bool:
 
 @cache
 def on_copy(function: Callable) -> Callable:
-    """Return the function that does what an in-place one does to a copy of its first argument."""
+    """Return the function that does what an in-place one does to a copy of its first argument, a tensor or a list of tensors."""
 
-    def call(x: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return function(x.clone(), *args, **kwargs)
+    def call(x: torch.Tensor | list[torch.Tensor], /, *args: Any, **kwargs: Any) -> torch.Tensor | list[torch.Tensor]:
+        if isinstance(x, torch.Tensor):
+            return function(x.clone(), *args, **kwargs)
+        copies = [each.clone() for each in x]
+        function(copies, *args, **kwargs)
+        return copies
 
     call.__name__ = function.__name__
     return call

@@ -244,8 +244,10 @@ class Requester(Machinery):
             self.note_draw([kwargs.get("device"), *[p.spec.device for p in args if isinstance(p, TensorProxy)]])
         if not is_in_place(function):
             return self.call_outside(function, args, kwargs)
-        args[0].copy_(self.call_outside(on_copy(function), args, kwargs))
-        return args[0]
+        written, results = args[0], self.call_outside(on_copy(function), args, kwargs)
+        for p, result in [(written, results)] if isinstance(written, TensorProxy) else zip(written, results, strict=True):
+            p.copy_(result)
+        return written
 
     def note_draw(self, devices: Sequence[Any]) -> None:
         """Remember that a call between two segments draws from the generators of these devices; None is the default device."""
