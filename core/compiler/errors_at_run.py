@@ -18,6 +18,7 @@ from dovetail.frontend.decisions.generators import Generators
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.trace.passes.functionalize import written_inputs
+from dovetail.trace.raising import fails_late
 
 
 def name_of(fn: Callable) -> str:
@@ -38,7 +39,7 @@ def generators_of(acquired: Acquired, programs: Programs) -> Generators | None:
         not changes
         or acquired.calls
         or programs.compilation.distribution is not None
-        or any([line.implementation is not None and line.implementation.writes for line in lines])
+        or any([late and line.implementation is not None and line.implementation.writes for line, late in zip(lines, fails_late(lines), strict=True)])
     ):
         return None
     return generators if generators.note(lines) is None else None

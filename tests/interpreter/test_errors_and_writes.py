@@ -18,6 +18,7 @@ class State:
 
     def __init__(self):
         self.log, self.count, self.buffer, self.table = [], 0, torch.zeros(3), {}
+        self.large = torch.zeros(200, 200)  # of which programs write rows where they lie
 
 
 def index(state, x, i):
@@ -79,6 +80,39 @@ def factored(state, x, i):
     return y
 
 
+def a_row_before(state, x, i):
+    state.count += 1
+    state.large[0] = x[0]
+    y = x[i]
+    state.count += 1
+    return y
+
+
+def a_row_of_it(state, x, i):
+    state.log.append("before")
+    state.large[1] = x[i].sum()
+    return x * 2
+
+
+def a_row_at_it(state, x, i):
+    state.count += 1
+    state.large[i * 30] = x[0]
+    return x * 2
+
+
+def all_rows_before(state, x, i):
+    state.large.mul_(2).add_(1)
+    return x[i] * 2
+
+
+def rows_around(state, x, i):
+    state.count += 1
+    state.large[2].add_(1)
+    loss = F.cross_entropy(x[None], i)
+    state.large[3].add_(1)
+    return loss.round(decimals=3)
+
+
 VALUES = [0, 7, 2, 9, 1]
 
 
@@ -93,15 +127,21 @@ def outcomes(jit: Callable, program: Callable, capsys) -> list:
             result = compiled(x, torch.tensor([value])).tolist()
         except (IndexError, RuntimeError) as error:
             result = "an IndexError" if isinstance(error, IndexError) else "a RuntimeError"
-        seen.append((result, x.tolist(), state.log.copy(), state.count, state.buffer.tolist(), repr(state.table), capsys.readouterr().out))
+        kept = state.buffer.tolist(), state.large.sum(-1).tolist(), repr(state.table)
+        seen.append((result, x.tolist(), state.log.copy(), state.count, kept, capsys.readouterr().out))
     return [*seen, torch.rand(1).item()]
 
 
-@pytest.mark.parametrize("program", [index, written_before, drawn_before, printed_before, branches_before, in_finally, embedded, factored])
-def test_a_call_whose_program_raises_leaves_what_precedes_the_error(program, capsys):
+RAISING = [index, written_before, drawn_before, printed_before, branches_before, in_finally, embedded, factored]
+RAISING += [a_row_before, a_row_of_it, a_row_at_it, all_rows_before, rows_around]
+
+
+@pytest.mark.parametrize("executors", [None, ["torch"]])
+@pytest.mark.parametrize("program", RAISING)
+def test_a_call_whose_program_raises_leaves_what_precedes_the_error(program, executors, capsys):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*report it as a bug")
-        assert outcomes(dovetail.jit, program, capsys) == outcomes(lambda f: f, program, capsys)
+        assert outcomes(lambda f: dovetail.jit(f, executors=executors), program, capsys) == outcomes(lambda f: f, program, capsys)
 
 
 class Net(torch.nn.Module):

@@ -15,6 +15,8 @@ return t0 itself.  Copying a tensor into itself then costs nothing, and still te
 
 An operation that changes few places of a large input, as a step of decoding does to a cache, runs by itself: its executor writes these places
 alone, where a region would go over all of the input.
+
+A line is left as it is where a later one may raise, as for an index out of range: such a call starts again in eager mode.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from dovetail.prims.sizes import hint_of
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, proxies
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.split import bytes_of
+from dovetail.trace.raising import fails_late, raises
 
 UPDATES = frozenset({prims.put_slice, prims.put_diagonal, prims.scatter, prims.scatter_add, prims.index_put, prims.index_copy, prims.index_add})
 LARGE = 1 << 15  # bytes of a tensor from which a region takes longer to go over it than an operation of its own takes
@@ -72,11 +75,13 @@ def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
     owned = {q for line in trace.lines if _makes(line, by_name) for q in line.writes if root_of(q, bases) is q}
     returned = {root_of(p, bases) for p in proxies(trace.outputs)}
     wanted = _overwriting(trace, wanted, bases)
-    later: set[Proxy] = set()  # what is read after a line
+    later, late = set[Proxy](), fails_late(new.lines)  # what is read after a line, and whether a call may end there
     for i in reversed(range(len(new.lines))):
         line = new.lines[i]
         ex = None if line.implementation is None else by_name.get(line.implementation.executor)
-        if isinstance(line.implementation, FusedRegion) and isinstance(ex, FusionExecutor):
+        if late[i] or (isinstance(line.implementation, FusedRegion) and raises(line)):
+            pass  # such a call starts again in eager mode, from inputs as they were
+        elif isinstance(line.implementation, FusedRegion) and isinstance(ex, FusionExecutor):
             into = {q: p for q in line.writes if (p := wanted.get(q)) is not None and _same_layout(p, q) and p in set(line.reads) and p not in later}
             new.lines[i] = _writing(line, into, ex) if into else line
         elif isinstance(ex, OperatorExecutor) and _takes_tensor(line) and (p := wanted.get(line.writes[0])) is not None:
