@@ -77,6 +77,22 @@ def test_a_transform_inside_computes_what_eager_does(name):
     torch.testing.assert_close(dovetail.jit(PROGRAMS[name])(x, y), PROGRAMS[name](x, y))
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in PROGRAMS if name.partition(" ")[0] in ("grad", "vjp", "jacrev", "jacfwd", "hessian", "jvp", "transforms")]
+)
+def test_a_transform_computes_the_same_in_inference_mode(name):
+    x, y = torch.randn(3), torch.randn(3)
+
+    def inside(x, y):
+        with torch.inference_mode():
+            return PROGRAMS[name](x, y)
+
+    expected = PROGRAMS[name](x, y)
+    torch.testing.assert_close(dovetail.jit(inside)(x, y), expected)
+    with torch.inference_mode():
+        torch.testing.assert_close(dovetail.jit(PROGRAMS[name])(x, y), expected)
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()

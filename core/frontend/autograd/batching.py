@@ -43,7 +43,7 @@ class Batching:
     def run(self, lines: Iterable[BoundSymbol]) -> None:
         """Record the lines."""
         trace = recorder.get()
-        with in_prims(trace), torch.enable_grad():
+        with in_prims(trace), torch.inference_mode(False):  # grad mode is on then, too
             for line in lines:
                 self.visit(line, trace)
 

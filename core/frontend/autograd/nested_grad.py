@@ -61,7 +61,7 @@ def recorded_vjp(fn: Callable, args: tuple, kwargs: dict, argnums: tuple[int, ..
         nests = dict(zip(argnums, tree.build(stand_ins), strict=True))
         return tuple([nests.get(n, x) for n, x in enumerate(args)])
 
-    with torch.enable_grad():
+    with torch.inference_mode(False):  # which switches grad mode on, too: as in eager mode, neither outside is that of the function
         function = record(fn, [x.spec.like(requires_grad=True) for x in inputs], arguments, kwargs)
     inner = function.trace
     joint = _joint(inner, again or is_inside() or any(map(requires_grad, (*inputs, *_outside(inner)))))
