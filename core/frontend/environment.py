@@ -173,10 +173,6 @@ class TorchEnvironment(Environment):
         """Return the results of a torch.autograd.Function on wrappers, differentiated by its backward."""
         raise Unsupported(f"{cls.__name__} gets or returns a tensor subclass, which native tracing does not differentiate")
 
-    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """Return function(*args, **kwargs), for a function of the user's that this package calls."""
-        return function(*args, **kwargs)
-
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         """Replace real tensors by constants of the trace, NumPy's numbers by Python's."""
         if any_autocast():

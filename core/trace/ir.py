@@ -87,6 +87,10 @@ class Environment:
         """Make proxies of the foreign values that the user's code brings, such as real tensors, in `tree`, the arguments of `symbol`."""
         return tree
 
+    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
+        """Return function(*args, **kwargs), for a function of the user's that this package calls."""
+        return function(*args, **kwargs)
+
     def deliver(self, symbol: Symbol, out: Any) -> Any:
         """Return what the caller of an operation gets for its results."""
         return out

@@ -161,3 +161,22 @@ def test_a_batch_flows_to_the_parameters_of_eager_autograd():
     program = lambda x, w: vmap(lambda row: (row * w).sin().sum())(x)  # noqa: E731
     (want,), (got,) = [torch.autograd.grad(function(x, w).sum(), w) for function in (program, dovetail.jit(program))]
     torch.testing.assert_close(got, want)
+
+
+OWN_GRADIENTS = {
+    "softmax": lambda x: torch.softmax(x, -1),
+    "log_softmax": lambda x: torch.log_softmax(x * x, -1),
+    "norm": lambda x: x.norm() * x,
+    "clamp": lambda x: x.clamp(-0.5, 0.5) * x,
+    "amax": lambda x: x.amax() * x,
+    "attention": lambda x: torch.nn.functional.scaled_dot_product_attention(*[x.view(1, 1, -1)] * 3),
+}
+
+
+@pytest.mark.parametrize("name", OWN_GRADIENTS)
+def test_second_derivatives_of_a_batch_around_the_compiled_function(name):
+    x, outcomes = torch.randn(2, 3, dtype=torch.double, requires_grad=True), []
+    for function in (torch.func.vmap(OWN_GRADIENTS[name]), dovetail.jit(torch.func.vmap(OWN_GRADIENTS[name]))):
+        (gradient,) = torch.autograd.grad(function(x).sin().sum(), x, create_graph=True)
+        outcomes.append(torch.autograd.grad((gradient**2).sum(), x))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
