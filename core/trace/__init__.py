@@ -35,6 +35,7 @@ from dovetail.trace.passes.split import BackwardTrace as BackwardTrace
 from dovetail.trace.passes.split import apart as apart
 from dovetail.trace.passes.split import drop_cotangents as drop_cotangents
 from dovetail.trace.passes.split import split as split
+from dovetail.trace.passes.split import symbols_of as symbols_of
 from dovetail.trace.passes.split import take_saved as take_saved
 from dovetail.trace.passes.watch import watch as watch
 from dovetail.trace.printing import literal as literal

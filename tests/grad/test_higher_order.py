@@ -55,6 +55,40 @@ def derivatives(function, order):
     return found
 
 
+CHANGING = {
+    "a mean of rows": lambda x, rate: x.mean(0) * rate,
+    "a deviation": lambda x, rate: x.std(0),
+    "two results": lambda x, rate: ((x * rate).sin(), x.exp().sum(1)),
+    "results of other sizes": lambda x, rate: (x.sum(0), (x**3).mean(), torch.cat([x, x * x])),
+    "a size as a factor": lambda x, rate: x * x.shape[0] ** 0.5,
+    "half of the rows": lambda x, rate: (x[: x.shape[0] // 2] ** 2, x * 2),
+    "a filled tensor": lambda x, rate: torch.full_like(x, rate) * x * x,
+    "a number computed of one": lambda x, rate: torch.nn.functional.rms_norm(x, x.shape[1:], eps=rate / 2),
+    "smoothed labels": lambda x, rate: torch.nn.functional.cross_entropy(x, torch.arange(len(x)) % 3, label_smoothing=rate / 4),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_second_derivatives_of_calls_with_other_sizes_and_numbers(name):
+    """By all results, and by one of several, so that the cotangents of others are absent."""
+    program = CHANGING[name]
+    compiled = dovetail.jit(program)
+    for rows, rate in ((4, 0.5), (5, 0.6), (7, 0.7)):
+        for chosen in (None, 0, -1):
+            x, outcomes = point(rows, 3), []
+            for function in (program, compiled):
+                results = function(x, rate)
+                results = list(results) if isinstance(results, tuple) else [results]
+                wanted = results if chosen is None else [results[chosen]]
+                cotangents = [torch.linspace(1, 2, y.numel()).double().reshape(y.shape).requires_grad_() for y in wanted]
+                (gradient,) = torch.autograd.grad(wanted, x, cotangents, create_graph=True)
+                outcomes.append(
+                    (gradient, torch.autograd.grad((gradient**2 * rate).sum(), [x, *cotangents], allow_unused=True, materialize_grads=True))
+                )
+            torch.testing.assert_close(outcomes[1], outcomes[0])
+    assert compiled.cache_info().programs < 4
+
+
 def test_third_derivatives():
     torch.testing.assert_close(derivatives(dovetail.jit(cubes), 3), derivatives(cubes, 3))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any
 
@@ -13,7 +13,8 @@ from dovetail.errors import DovetailError
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.trials.reference import referees
 from dovetail.langs.torch import TO_TORCH, torch_device
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, proxies, recording, substitute, to_callable
+from dovetail.prims.sizes import Atom, Size, is_symbol, symbols_in
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, prims_of, proxies, recording, substitute, symbols_of, to_callable
 from dovetail.trace.passes.dce import needed
 
 Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
@@ -52,17 +53,31 @@ class Pullback:
         self.inputs = joint.inputs[: len(joint.inputs) - len(joint.cotangents)]
         # A rule reads no more than what its line reads and computes: what that depends on is saved.
         wanted = [*joint.outputs[1], *[p for line in by_executors for p in line.reads]]
-        needs, kept = set(_lines_and_needs(joint, wanted)[1]), {*saved, *numbers, *written}
-        extra = [i for i, p in enumerate(self.inputs) if p in needs and p not in kept]
+        lines, needs = _lines_and_needs(joint, wanted)
+        missing = set(needs).difference(saved, numbers, written)
+        extra = [i for i, p in enumerate(self.inputs) if p in missing]
+        extra += self._showing(symbols_of(lines, joint.cotangents), [*saved, *numbers, *[self.inputs[i] for i in extra]])
         self.extra = [i for i in extra if isinstance(self.inputs[i], TensorProxy)]
         self.extra_numbers = [i for i in extra if not isinstance(self.inputs[i], TensorProxy)]
         self.lines: list[BoundSymbol] = []
         self.needs: list[Proxy] = []
+        self.sizes: list[Atom] = []  # the symbols that the program gets as numbers
         self.flows: list[set[Proxy]] | None = None  # for each gradient the cotangents that it depends on; None until the lines are known
         self.problem: str | None = None
         self.overwritten = False
         self.run: Callable[..., tuple] | None = None
         self.lock = RLock()
+
+    def _showing(self, symbols: Iterable[Atom], held: Collection[Proxy]) -> list[int]:
+        """Return the positions of inputs that show the symbols which nothing in `held` shows, or what these are computed of."""
+        positions: dict[int, None] = {}
+        for atom in symbols:
+            meaning = self.joint.relations.value_of(atom) if atom.real is None else atom.real
+            if not is_symbol(meaning, atom):
+                positions |= dict.fromkeys(self._showing(symbols_in(meaning), held))
+            elif not any([atom.name in _shown(p) for p in held]):
+                positions |= dict.fromkeys([i for i, p in enumerate(self.inputs) if atom.name in _shown(p)][:1])
+        return list(positions)
 
     def _know(self) -> None:
         """Find out of which lines the program consists, and whether all that it needs is there."""
@@ -75,11 +90,12 @@ class Pullback:
                 self.problem, self.flows = str(error), []
                 return
             self.lines, self.needs = _lines_and_needs(self.joint, self.joint.outputs[1])
+            self.sizes = list(symbols_of(self.lines, self.joint.cotangents))
             available = {*self.saved, *self.numbers, *[self.inputs[i] for i in (*self.extra, *self.extra_numbers)]}
             self.overwritten = not self.written.isdisjoint(self.needs)
             if self.overwritten:
                 self.problem = "it writes into an argument that its gradient depends on"
-            elif any([p not in available for p in self.needs]):
+            elif any([p not in available for p in self.needs]) or self._showing(self.sizes, list(available)):
                 self.problem = "its gradient depends on a random number, or on what the host computed, that is not kept"
             self.flows = self._sources()
 
@@ -96,7 +112,9 @@ class Pullback:
         self._know()
         held = dict(zip(self.saved, saved, strict=True)) | dict(zip(self.numbers, numbers, strict=True))
         held |= dict(zip([self.inputs[i] for i in (*self.extra, *self.extra_numbers)], extra, strict=True))
-        return [held[p] for p in self.needs if p in held]
+        shown = {name: x if dim is None else x.shape[dim] for p, x in held.items() for name, dim in _shown(p).items()} if self.sizes else {}
+        sizes = self.joint.relations.completed(shown) if self.sizes else {}
+        return [held[p] for p in self.needs if p in held] + [sizes[atom.name] for atom in self.sizes if atom.name in sizes]
 
     def __call__(self, values: list[Any], cotangents: Sequence[Any]) -> list[Any] | None:
         """Return the gradients, None where nothing flows; None in all where they cannot have a history.  A cotangent may be None.
@@ -109,7 +127,7 @@ class Pullback:
         if self.problem is not None:
             return None
         with torch.enable_grad():
-            full = [_zeros(p) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
+            full = self._cotangents(values, cotangents)
             results = iter(self.run(*values, *full))
             gradients = [None if p is None else next(results) for p in self.joint.outputs[1]]
         absent = {p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None}
@@ -124,9 +142,14 @@ class Pullback:
         program = self._program()
         with recording(program):
             run = to_callable(dispatch(program, referees(resolve_executors())))
-        full = [_zeros(p) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
+        full = self._cotangents(values, cotangents)
         results = iter(run(*values, *full))
         return [None if p is None else next(results) for p in self.joint.outputs[1]]
+
+    def _cotangents(self, values: Sequence[Any], cotangents: Sequence[Any]) -> list[torch.Tensor]:
+        """Return the cotangents, with zeros in place of None."""
+        sizes = {atom.name: n for atom, n in zip(self.sizes, values[len(values) - len(self.sizes) :], strict=True)}
+        return [_zeros(p, sizes) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
 
     def _compile(self) -> None:
         try:
@@ -138,7 +161,7 @@ class Pullback:
         joint = self.joint
         program = Trace("pullback", names=joint.names, relations=joint.relations, constants=dict(joint.constants), made_by="pullback")
         cotangents = {p: program.tensor(p.spec.like(requires_grad=True)) for p in joint.cotangents}
-        program.inputs = [*self.needs, *cotangents.values()]
+        program.inputs = [*self.needs, *[atom.proxy for atom in self.sizes], *cotangents.values()]
         program.lines = [substitute(line, cotangents) for line in self.lines]
         aliased = {*program.inputs, *program.constants}  # a result that is one of these, or another result, is a copy
         results: list[Proxy] = []
@@ -153,12 +176,26 @@ class Pullback:
 def _lines_and_needs(joint: JointTrace, wanted: Iterable[Proxy | None]) -> tuple[list[BoundSymbol], list[Proxy]]:
     """Return the lines of a joint program, but for those with effects, that compute what is `wanted`, and the values that they need."""
     wanted = proxies(tuple(wanted))
-    lines = needed([line for line in joint.lines if not line.effects], wanted)
+    lines = needed([line for line in joint.lines if not line.effects or _is_item(line)], wanted)
     computed, present = {p for line in lines for p in line.writes}, {*joint.cotangents, *joint.constants}
     reads = dict.fromkeys([p for line in lines for p in line.reads] + wanted)
     return lines, [p for p in reads if p not in computed and p not in present]
 
 
-def _zeros(p: TensorProxy) -> torch.Tensor:
-    """Return a cotangent that is zero."""
-    return torch.empty_strided(p.spec.shape, p.spec.steps, dtype=TO_TORCH[p.spec.dtype], device=torch_device(p.spec.device)).zero_()
+def _is_item(line: BoundSymbol) -> bool:
+    """Return whether all that a line does is to read a number, as a program does with one that changes between calls."""
+    return {inner.symbol for inner in prims_of([line])} == {prims.item}
+
+
+def _shown(p: Proxy) -> dict[str, int | None]:
+    """Return the names of the symbols that a value shows, with the dimension that each is the size of; None where the value is that number."""
+    if not isinstance(p, TensorProxy):
+        return {p.name: None}
+    sizes = [(dim, n) for dim, n in enumerate(p.spec.shape) if type(n) is Size]
+    return {atom.name: dim for dim, n in sizes for atom in n.symbols() if is_symbol(n, atom)}
+
+
+def _zeros(p: TensorProxy, sizes: Mapping[str, int]) -> torch.Tensor:
+    """Return a cotangent that is zero, where symbols have these `sizes` by their names."""
+    shape, steps = ([n.evaluate(sizes) if type(n) is Size else n for n in numbers] for numbers in (p.spec.shape, p.spec.steps))
+    return torch.empty_strided(shape, steps, dtype=TO_TORCH[p.spec.dtype], device=torch_device(p.spec.device)).zero_()

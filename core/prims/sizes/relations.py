@@ -394,16 +394,21 @@ class Relations:
             self.is_zero(self.value_of(operand) - operand.hint)
         return size.hint
 
-    def move(self, values: Mapping[str, int]) -> None:
-        """Take the hints of another call, for which all that is known holds too: `values` has them by the names of the symbols.
-
-        What depends on other symbols besides keeps its hint.
-        """
+    def completed(self, values: Mapping[str, int]) -> dict[str, int]:
+        """Return the values of symbols, by their names, with those that follow from them."""
         known = dict(values)
         for atom in self.symbols():
             meaning = self.value_of(atom) if atom.real is None else atom.real
             if atom.name not in known and _are_known(meaning, known):
                 known[atom.name] = meaning.evaluate(known) if type(meaning) in (Size, Real) else meaning
+        return known
+
+    def move(self, values: Mapping[str, int]) -> None:
+        """Take the hints of another call, for which all that is known holds too: `values` has them by the names of the symbols.
+
+        What depends on other symbols besides keeps its hint.
+        """
+        known = self.completed(values)
         for atom in self.atoms:
             if atom.parts is None:
                 atom.hint = known.get(atom.name, atom.hint)

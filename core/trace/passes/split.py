@@ -98,7 +98,8 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     lines = needed([*(line for line in early if not line.effects), *late], joint.outputs[1], known=[*saved, *joint.cotangents])
     lines = _just_in_time(lines, set(late), joint.outputs[1])
     if joint.relations is not None:
-        numbers += _saved_sizes(lines, kept, joint.cotangents)
+        shown = shown_symbols(kept)
+        numbers += [atom.proxy for atom in symbols_of(lines, joint.cotangents) if atom not in shown]
         forward.outputs = (joint.outputs[0], tuple(kept), tuple(numbers))
     env: dict[Proxy, Any] = dict(copies)
     backward = BackwardTrace(**vars(forward.derive("split", name="backward")))
@@ -109,17 +110,16 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     return forward, backward
 
 
-def _saved_sizes(lines: list[BoundSymbol], saved: Collection[Proxy], cotangents: Collection[Proxy]) -> list[Proxy]:
-    """Return the symbols in `lines` and `cotangents` that are the size of no saved tensor: the backward gets them as numbers.
+def symbols_of(lines: list[BoundSymbol], cotangents: Collection[Proxy]) -> dict[Atom, None]:
+    """Return the symbols in `lines` and `cotangents`.
 
-    A cotangent may be None, so that none is asked for its size.
+    A backward gets them as numbers where no saved tensor has such a size: a cotangent may be None, so that none is asked for its size.
     """
     specs = [p.spec for p in (*cotangents, *[p for line in lines for p in line.writes]) if isinstance(p, TensorProxy)]
     used: dict[Atom, None] = {}
     for tree in (*[(line.args, line.kwargs) for line in lines], *[(spec.shape, spec.strides) for spec in specs]):
         used |= symbols_in(tree)
-    shown = shown_symbols(saved)
-    return [atom.proxy for atom in used if atom not in shown]
+    return used
 
 
 def bytes_of(p: Proxy) -> int:
