@@ -54,6 +54,13 @@ def test_activations(fn):
     assert_gradients(lambda x, b: fn(x + b), torch.randn(30, 33), torch.randn(33), scale=40)
 
 
+def test_tanh_is_differentiated_exactly_near_1():
+    """The gradient of log(1 + tanh(x)) is 1 - tanh(x), but for roundings of 1 - tanh(x) ** 2 that division by a small number would show."""
+    x = torch.linspace(-8, 8, 1001)
+    assert_gradients(lambda x: torch.log1p(torch.tanh(x)), x, scale=1)
+    assert_gradients(lambda x: torch.log1p(-torch.tanh(x)), x, scale=1)
+
+
 def test_batch_norm_and_group_norm():
     x, w, b = torch.randn(4, 6, 5, 5), torch.randn(6), torch.randn(6)
     assert_gradients(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), x, w, b, scale=60)
