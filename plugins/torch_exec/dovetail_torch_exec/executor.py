@@ -13,7 +13,7 @@ from dovetail.extend.advanced import Executor, Implementation, Proxy, Symbol, sy
 from dovetail.langs.torch import TO_TORCH, OpaqueSymbol, TorchSymbol
 from dovetail_torch_exec.collectives import COLLECTIVES
 from dovetail_torch_exec.convolution import USUAL
-from dovetail_torch_exec.formats import Restrided, restrided, symbol_printed, variant_called
+from dovetail_torch_exec.formats import Restrided, printed_name, restrided, symbol_printed, variant_called
 from dovetail_torch_exec.fused import DEVICES, FUSED
 from dovetail_torch_exec.grads import RULES
 from dovetail_torch_exec.halves import InFloat32, float32_variant, symbol_called
@@ -122,7 +122,7 @@ class TorchExecutor(OperatorExecutor):
         variant = self._large.get(implementation.name)
         if variant is not None and large_results(line):
             return variant
-        return self._restrided.chosen(implementation, line, line.symbol.id.replace(".", "_"))
+        return self._restrided.chosen(implementation, line, printed_name(line.symbol))
 
     def named(self, name: str) -> Callable[..., Any]:
         """Return the function that programs print under `name`, variants included."""

@@ -57,7 +57,12 @@ def variant_called(name: str) -> tuple[str, tuple[str, ...]] | None:
 
 def symbol_printed(name: str) -> Symbol | None:
     """Return the operation that programs print as `name`; None where there is none."""
-    return next((s for s in SYMBOLS.values() if s.id.replace(".", "_") == name), None)
+    return next((s for s in SYMBOLS.values() if printed_name(s) == name), None)
+
+
+def printed_name(symbol: Symbol) -> str:
+    """Return the name of an operation as an identifier."""
+    return re.sub(r"\W", "_", symbol.id)
 
 
 def undecided(line: BoundSymbol) -> tuple[str, ...]:
