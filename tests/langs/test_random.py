@@ -65,6 +65,44 @@ def test_one_seed_gives_eager_numbers_in_every_call(name):
             assert a.stride() == b.stride()
 
 
+FILLED = {
+    "uniform_": lambda x: x.uniform_(-1, 1),
+    "normal_": lambda x: x.normal_(1.0, 2.0),
+    "exponential_": lambda x: x.exponential_(2.0),
+    "bernoulli_ of a number": lambda x: x.bernoulli_(0.3),
+    "bernoulli_ of a tensor": lambda x: x.bernoulli_(torch.linspace(0, 1, x.numel()).view(x.shape)),
+    "random_": lambda x: x.random_(),
+    "random_ up to": lambda x: x.random_(10),
+    "cauchy_": lambda x: x.cauchy_(),
+    "a tensor like it": lambda x: torch.empty_like(x).normal_(),
+    "a part of it": lambda x: x[1:].normal_(),
+}
+LAYOUTS = {
+    "transposed": lambda: torch.zeros(5, 7).t(),
+    "channels last": lambda: torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "one image": lambda: torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)[1:],
+    "turned": lambda: torch.zeros(3, 4, 5).permute(2, 0, 1),
+    "a column": lambda: torch.zeros(20, 3)[:, 1],
+    "steps": lambda: torch.zeros(4, 10)[:, ::2],
+    "steps of columns": lambda: torch.zeros(10, 4)[::2].t(),
+    "a part of rows": lambda: torch.zeros(5, 9)[:, 2:7],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", FILLED)
+def test_a_tensor_is_filled_in_the_order_of_its_memory(name, layout):
+    compiled = dovetail.jit(FILLED[name])
+    for seed in (0, 1):
+        results = []
+        for fill in (FILLED[name], compiled):
+            torch.manual_seed(seed)
+            x = LAYOUTS[layout]()
+            results.append((fill(x), x, torch.rand(3)))
+        torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+        assert results[1][0].stride() == results[0][0].stride()
+
+
 @pytest.mark.parametrize("name", [n for n in DRAWS if n not in ("geometric_", "cauchy_", "log_normal_", "random_")])
 def test_the_prims_draw_in_the_same_shape_and_dtype(name):
     got = harness.ours(DRAWS[name], (X.clone(),), {}, harness.ways()["decomposed"]).leaves[0]

@@ -251,6 +251,18 @@ def _write(x: Tensor, value: Tensor) -> Tensor:
     return x
 
 
+def _filled(x: Tensor, draw: Callable[[Tensor], Tensor]) -> Tensor:
+    """Write what `draw` returns for x with its dimensions as they lie in memory: the order in which PyTorch draws numbers."""
+    place = _in_memory_order(x, x.spec)
+    _write(place, draw(place))
+    return x
+
+
+def _in_memory_order(x: Tensor, layout: TensorSpec) -> Tensor:
+    """Return x, or the view of it whose dimensions are in the order that those of `layout` have in memory."""
+    return x if layout.strides is None else prims.transpose(x, order=layout.order)
+
+
 def _place(name: str, x: Tensor) -> Tensor:
     """Return the view of x that floating numbers are drawn into: the parts of a complex tensor."""
     require_dtype(x.spec.dtype.inexact, '"{}" not implemented for {}: only floating dtypes are drawn', name, x.spec.dtype.short)
@@ -264,8 +276,8 @@ def uniform_(self: Tensor, low: Number = 0.0, high: Number = 1.0, *, generator=N
     require(low <= high, "uniform_ expects to return a [from, to) range, but found from={} > to={}", low, high)
     if generator is not None:
         return opaque(torch.Tensor.uniform_, (self, low, high), {"generator": generator})
-    spec = place.spec
-    _write(place, prims.uniform(shape=spec.shape, low=core.as_float(low), high=core.as_float(high), dtype=spec.dtype, device=spec.device))
+    low, high = core.as_float(low), core.as_float(high)
+    _filled(place, lambda x: prims.uniform(shape=x.spec.shape, low=low, high=high, dtype=x.spec.dtype, device=x.spec.device))
     return self
 
 
@@ -286,9 +298,9 @@ def normal_(self: Tensor, mean: Number = 0.0, std: Number = 1.0, *, generator=No
     """Write normal numbers."""
     place = _place("normal_", self)
     require(std >= 0, "normal expects std >= 0.0, but found std {}", std)
-    if generator is not None:
-        return opaque(torch.Tensor.normal_, (self, mean, std), {"generator": generator})
     spec = place.spec
+    if generator is not None or spec.strides is not None:  # PyTorch draws others one by one, in place of 16 at a time
+        return opaque(torch.Tensor.normal_, (self, mean, std), {} if generator is None else {"generator": generator})
     std = std if place is self else std / math.sqrt(2)
     _write(place, prims.normal(shape=spec.shape, mean=core.as_float(mean), std=core.as_float(std), dtype=spec.dtype, device=spec.device))
     return self
@@ -302,7 +314,10 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
         return _write(self, bernoulli(core.expand(p, self.spec.shape), generator=generator))
     if generator is not None:
         return opaque(torch.Tensor.bernoulli_, (self, p), {"generator": generator})
-    return _write(self, bernoulli(self, p) if not isinstance(p, TensorProxy) else _chances(self, p))
+    if not isinstance(p, TensorProxy):
+        return _filled(self, lambda x: _chances(x, p))
+    chances = core.expand(p, self.spec.shape)
+    return _filled(self, lambda x: _chances(x, chances if x is self else prims.clone(_in_memory_order(chances, self.spec))))
 
 
 @torchsymbol(methods=("exponential_",))
@@ -313,8 +328,8 @@ def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
     require(lambd > 0, "exponential_ expects lambda > 0.0, but found lambda={}", lambd)
     if generator is not None:
         return opaque(torch.Tensor.exponential_, (self, lambd), {"generator": generator})
-    spec = self.spec
-    return _write(self, prims.exponential(shape=spec.shape, rate=core.as_float(lambd), dtype=spec.dtype, device=spec.device))
+    rate = core.as_float(lambd)
+    return _filled(self, lambda x: prims.exponential(shape=x.spec.shape, rate=rate, dtype=x.spec.dtype, device=x.spec.device))
 
 
 @torchsymbol(methods=("random_",), bind=lambda self, *args, **kwargs: ((self, *_bounds_of(args, kwargs)), _drop_defaults(kwargs)))
@@ -323,7 +338,7 @@ def random_(self: Tensor, *bounds: int, generator=None):
     if not bounds or generator is not None:
         return opaque(torch.Tensor.random_, (self, *bounds), {} if generator is None else {"generator": generator})
     low, high = _ends(*bounds)
-    return _write(self, integers(self.spec.shape, low, high, self.spec.dtype, self.spec.device))
+    return _filled(self, lambda x: integers(x.spec.shape, low, high, x.spec.dtype, x.spec.device))
 
 
 def _bounds_of(args: tuple, kwargs: dict[str, Any]) -> tuple:

@@ -343,14 +343,22 @@ def _on_copies(func: Callable, written: tuple[int, ...], args: tuple, **kwargs: 
     numbers = iter(range(len(inputs)))
 
     def copied(x: Any) -> Any:
-        return x.clone() if isinstance(x, torch.Tensor) and next(numbers) in written else x
+        return _with_gaps(x.clone(), x) if isinstance(x, torch.Tensor) and next(numbers) in written else x
 
     args, kwargs = tree_map(copied, (args, kwargs))
     copies = tensors_in((args, kwargs), torch.Tensor)
     result = func(*args, **kwargs)
     copy_ids = {id(x) for x in copies}
     new = [x for x in tensors_in(result, torch.Tensor) if id(x) not in copy_ids]
-    return _in_own_storage((*(copies[i] for i in written), *new), inputs)
+    filled = [x if x.is_contiguous() else x.clone() for x in [copies[i] for i in written]]  # without gaps
+    return _in_own_storage((*filled, *new), inputs)
+
+
+def _with_gaps(copy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return a copy with gaps between its elements where `x` has some: PyTorch draws other normal numbers where a tensor is not contiguous."""
+    if x.is_contiguous() or not copy.is_contiguous():
+        return copy
+    return torch.stack([copy, copy], -1)[..., 0]
 
 
 def vjp_by_autograd(func: Callable, wrt: tuple[int, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
