@@ -48,6 +48,18 @@ def with_a_result(x):
     return x * weight, weight
 
 
+def joined_in_turns(x):
+    return torch.stack((x, x.neg()), -1).sin()
+
+
+def joined_in_turns_for_little(x):
+    return torch.stack((x, x.neg()), -1) + 1
+
+
+def picked(x):
+    return torch.index_select(F.softplus(x[:1]).log1p(), 1, torch.arange(8192) % 32) + x[0, 0]
+
+
 PROGRAMS = {
     positions: {"pow": 1, "sin": 1, "cos": 1},
     rotations: {"mul": 1},
@@ -55,6 +67,9 @@ PROGRAMS = {
     along_rows: {},
     cheaply: {},
     with_a_result: {},
+    joined_in_turns: {"cat": 1},
+    joined_in_turns_for_little: {},
+    picked: {"log1p": 1},
 }
 
 

@@ -13,7 +13,7 @@ from dovetail_llvm_exec.region.forms import Atom, CannotLower, Form, Refine, fla
 from dovetail_llvm_exec.region.graph import Graph, Node
 from dovetail_llvm_exec.region.layouts import align
 from dovetail_llvm_exec.region.lower import Coords, Lowering
-from dovetail_llvm_exec.region.repeats import repeated
+from dovetail_llvm_exec.region.repeats import in_turns, repeated
 
 DEEPEST = 90  # operations in one expression, after which a value is stored
 REACH = 4  # how many groups back a node may still join
@@ -272,7 +272,8 @@ class Plan:
     """
 
     def __init__(self, graph: Graph, stored: Sequence[Node]):
-        self.graph, self.stored, self.copies = graph, list(dict.fromkeys(stored)), align(graph)
+        self.graph, self.stored = graph, list(dict.fromkeys(stored))
+        self.copies = align(graph) | in_turns(graph.nodes)
         self.groups: list[Group] = []
         self.memory: dict[Node, Buffer] = {node: Buffer("in", i, node.dtype) for i, node in enumerate(graph.inputs)}
         self.written: dict[Node, int] = dict.fromkeys(graph.inputs, -1)

@@ -36,6 +36,21 @@ def repeated(nodes: Sequence[Node], stored: Collection[Node]) -> set[Node]:
     return worth
 
 
+def in_turns(nodes: Sequence[Node]) -> set[Node]:
+    """Return the joined values, with parts that take turns in memory, which much is computed from: a loop nest of its own stores each."""
+    joined = [node for node in nodes if node.op == "cat" and hint_of(node.numel) >= SAVED]
+    return {node for node in joined if any([_takes_turns(x, node) for x in node.nodes]) and _cost_behind(node, nodes) >= COSTLY}
+
+
+def _cost_behind(node: Node, nodes: Sequence[Node]) -> float:
+    """Return what is computed of an element of `node`; `nodes` are in the order of their computation."""
+    reached = {node}
+    for x in nodes:
+        if not reached.isdisjoint(x.nodes):
+            reached.add(x)
+    return sum([_own_cost(x) for x in reached])
+
+
 def _reads(node: Node, readers: dict[Node, Node]) -> Iterator[tuple[Node, int]]:
     """Yield each argument that loops over `node` compute more often than it has elements, and how often."""
     shape = [hint_of(n) for n in node.shape]
@@ -48,11 +63,18 @@ def _reads(node: Node, readers: dict[Node, Node]) -> Iterator[tuple[Node, int]]:
                 break
             inner *= shape[d]
         yield x, prod(shape) // max(inner, 1)
+    elif node.op in ("take", "take_along_axis", "embedding"):
+        yield node.nodes[0], prod(shape)
     elif node.op == "cat":
-        dim = node.params["dim"]
         for x in node.nodes:
-            if hint_of(x.shape[dim]) * prod(shape[dim + 1 :]) < RUN:
+            if _takes_turns(x, node):
                 yield x, TIMES * prod(shape)  # one by one, for all of the elements
+
+
+def _takes_turns(x: Node, node: Node) -> bool:
+    """Return whether a part of what is joined has too few elements side by side to fill vectors."""
+    dim = node.params["dim"]
+    return prod(map(hint_of, x.shape[dim:])) < RUN
 
 
 def _order(node: Node, readers: dict[Node, Node]) -> list[int]:
@@ -70,10 +92,13 @@ def _cost(node: Node, known: Collection[Node], costs: dict[Node, float]) -> floa
         if x not in computed and x not in known and not x.reduces and x.op != "input":
             computed.add(x)
             pending += x.nodes
-    total = 0.0
-    for x in computed:
-        if x not in costs:
-            power = POWERS.get(x.args[1]) if x.op == "pow" and not isinstance(x.args[1], Node) else None
-            costs[x] = 0.0 if x.is_view or x.op in ("full", "extent", "copy") else cost_of(power or x.op, x.dtype)
-        total += costs[x]
-    return total
+    for x in computed.difference(costs):
+        costs[x] = _own_cost(x)
+    return sum([costs[x] for x in computed])
+
+
+def _own_cost(node: Node) -> float:
+    if node.is_view or node.op in ("full", "extent", "copy", "cat"):
+        return 0.0
+    power = POWERS.get(node.args[1]) if node.op == "pow" and not isinstance(node.args[1], Node) else None
+    return cost_of(power or node.op, node.dtype)
