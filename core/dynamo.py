@@ -123,8 +123,8 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[
 
     traced.__name__ = traced.__qualname__ = "graph_" + (name := _compile_id()).replace("/", "_")
     compiled = jit(traced, interpretation="native", **(options or {}))  # Dynamo has guarded what the program reads
-    cache_of(compiled).of_graph = True
-    cache_of(compiled).sizes.moving |= set(_symbols_in(gm.graph))
+    cache_of(compiled).compiler.of_graph = True
+    cache_of(compiled).compiler.sizes.moving |= set(_symbols_in(gm.graph))
     calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
     where = next(filter(None, map(user_line_of, calls)), None)
     graph = Graph(name, where, len(calls), _ended(gm), gm, compiled, _OWN if any(p.requires_grad for p in gm.parameters()) else None)

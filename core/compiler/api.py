@@ -110,7 +110,7 @@ def _functions(passes: Any) -> tuple[Pass, ...]:
 def distributed(fn: Callable, distribution: Distribution, **options: Any) -> Any:
     """Compile a module or function for a rank, as `jit` does with these options."""
     compiled = jit(fn, **options)
-    compiled._cache.distribution = distribution
+    compiled._cache.compiler.distribution = distribution
     if isinstance(compiled, CompiledModule):
         vars(compiled)["_again"] = functools.partial(distributed, distribution=distribution, **options)
     return compiled

@@ -7,37 +7,30 @@ import itertools
 import re
 import sys
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from dovetail import options, prims
-from dovetail.compiler.compilation import Distribution, Pass
-from dovetail.compiler.decisions import compile_graph, needed_value
+from dovetail.compiler.compilation import Pass
 from dovetail.compiler.eager_calls import EagerCalls, kind_of
-from dovetail.compiler.entry import GENERATE, Call, Entry, compile_call, unguarded
+from dovetail.compiler.entry import GENERATE, Call, Entry, unguarded
 from dovetail.compiler.errors_at_run import name_of
-from dovetail.compiler.gradient_trial import gradients_differ
-from dovetail.errors import EagerCall, TracedValueError, Unsupported
+from dovetail.compiler.function_compiler import CallToCompile, FunctionCompiler, weakly
+from dovetail.errors import EagerCall
 from dovetail.executors import Executor, Priority, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.ordering.key import difference
 from dovetail.executors.ordering.resolve_order import remembered, requested_order
 from dovetail.executors.trials.budget import NEVER, Account
 from dovetail.executors.trials.judge import GradientDisagreement
-from dovetail.frontend.decisions.requests import Need
 from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.mismatch import warn_of_guard
-from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
 from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.frontend.interpreter.tracking import PendingWrites
-from dovetail.frontend.modules.wrapped_modules import gradient_stage_bytes
 from dovetail.torch_internals import active_mode
-from dovetail.trace import BoundSymbol, leaves
 from dovetail.trace.source_location import user_line
 
 
@@ -97,15 +90,11 @@ class Cache:
         mode: str = "guards",
         dynamic: bool | None = None,
         decisions: str | None = None,
-        distribution: Distribution | None = None,
     ):
-        self.distribution = distribution
-        self.decisions = decisions
-        self.dynamic, self.sizes, self.size_warnings = dynamic, SizeHistory(), set[str]()
-        self.of_graph = False  # whether the function runs a graph, which takes symbolic sizes as torch.SymInt where it is traced natively
-        self.needed_values = False  # whether a call has needed values: then it is tried first whether others do
-        self.fn, self.passes, self.recompute = fn, tuple(passes), recompute
-        self.interpretation, self.mode = interpretation, mode
+        self.fn, self.passes, self.mode = fn, tuple(passes), mode
+        self.compiler = FunctionCompiler(
+            fn, recompute, interpretation, mode, dynamic, decisions, weakly(self.retire), weakly(self.record_exploration)
+        )
         self.calls, self.warned = 0, False
         self.requested_order = requested_order(executors, user_line())
         self.entries: tuple[Entry, ...] = ()
@@ -130,19 +119,14 @@ class Cache:
     def slow_call(self, args: tuple, kwargs: dict) -> Any:
         """Answer a call that the current program does not fit; eagerly under a mode that gives operations another meaning."""
         if active_mode() is not None:
-            self.calls -= 1  # neither a hit nor a miss
-            return self.fn(*args, **kwargs)
+            return self.call_eagerly(args, kwargs)
         generation, misses = WATCH.generation, []
         if self.entries:
             result = self.run_fitting(args, kwargs, remembered(self.requested_order), generation, misses)
             if type(result) is not Miss:
                 return result
-        if self.eager_calls.ended and self.eager_calls.passes(kind_of(self.fn, args, kwargs)):
-            self.calls -= 1
-            return self.fn(*args, **kwargs)
-        if self.in_vain() and self.unlike.passes(None):
-            self.calls -= 1
-            return self.fn(*args, **kwargs)
+        if self.is_left_to_eager(args, kwargs):
+            return self.call_eagerly(args, kwargs)
         seen = self.entries
         with self.lock:
             priority = resolve_executors(self.requested_order)
@@ -168,162 +152,42 @@ class Cache:
             return _run_eagerly(self.fn, args, kwargs, raised)
         if options.debug():
             print(_report(self, entry), file=sys.stderr)
+        return self.run_compiled(entry, args, kwargs, loaded)
+
+    def run_compiled(self, entry: Entry, args: tuple, kwargs: dict, loaded: int) -> Any:
+        """Run the program that was compiled for this call; where its own guards fail, evict it, and call the function eagerly with a warning.
+
+        `loaded` is how many modules were imported before: what was imported meanwhile may have replaced what the program depends on.
+        """
         result = self.run(entry, args, kwargs)
         if result is RETIRED:
             return self.slow_call(args, kwargs)
-        if type(result) is Miss:
-            self.retire(entry, result.reason)
-            if len(sys.modules) != loaded:  # what was imported meanwhile may have replaced what the program depends on
-                return self.slow_call(args, kwargs)
-            warn_of_guard(name_of(self.fn), entry.prologue_traces[-1], result, args, kwargs, user_line())
-            return self.fn(*args, **kwargs)
-        return result
+        if type(result) is not Miss:
+            return result
+        self.retire(entry, result.reason)
+        if len(sys.modules) != loaded:
+            return self.slow_call(args, kwargs)
+        warn_of_guard(name_of(self.fn), entry.prologue_traces[-1], result, args, kwargs, user_line())
+        return self.fn(*args, **kwargs)
+
+    def call_eagerly(self, args: tuple, kwargs: dict) -> Any:
+        """Call the function as it stands, which is neither a hit nor a miss."""
+        self.calls -= 1
+        return self.fn(*args, **kwargs)
+
+    def is_left_to_eager(self, args: tuple, kwargs: dict) -> bool:
+        """Return whether a call that no program fits is not compiled, since compiling those like it, or most of all, has been in vain."""
+        if self.eager_calls.ended and self.eager_calls.passes(kind_of(self.fn, args, kwargs)):
+            return True
+        return self.in_vain() and self.unlike.passes(None)
 
     def compile(
         self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], *, symbolic: bool = True, goes_on: bool = False
     ) -> Entry:
-        """Compile the function for calls like this one, without keeping the program; for its very sizes unless `symbolic`.
-
-        `goes_on`: a call of the entry with these very arguments follows; where the function needs values, compiling begins with it.
-        """
-        account, began = Account(), perf_counter()
-        how = {"recompute": self.recompute, "interpretation": self.interpretation, "account": account if self.trials_enabled else None}
-        how |= {"stage_bytes": gradient_stage_bytes(), "distribution": self.distribution}
-        native = (self.interpretation or options.INTERPRETATION.read()) == "native"
-        exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
-        decisions = "error" if exact else self.decisions or options.DECISIONS.read()
-        need = needed_value(self.fn, args, kwargs, executors) if self.needed_values and decisions != "error" else None
-        refused: Exception | None = None
-        deciding: dict[str, Any] = {"compiles": decisions == "graph", "goes_on": goes_on and decisions == "graph"}
-        if need is not None and (decided := self.compile_decisions(args, kwargs, executors, passes, need, **deciding)) is not None:
-            return decided
-        try:
-            if symbolic and self.mode == "guards" and (not native or self.of_graph):
-                entry = self.compile_symbolic(args, kwargs, executors, passes, how)
-            else:
-                entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
-        except (TracedValueError, Unsupported) as error:
-            if decisions == "error":
-                raise
-            refused = error
-        if refused is not None:
-            try:
-                decided = self.compile_decisions(args, kwargs, executors, passes, None, **deciding)
-                if decided is None:
-                    raise refused
-                return decided
-            finally:
-                refused = None  # its traceback has this frame
-        account.seconds = perf_counter() - began
-        account.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
-        account.gradients = gradients_differ
-        return entry
-
-    def compile_decisions(
-        self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], need: Need | None, *, compiles: bool, goes_on: bool
-    ) -> Entry | None:
-        """Compile a function that needs values up to the first of them, which `need` is where it is known; None where it needs none.
-
-        `compiles`: what follows the first value is compiled as well; `goes_on`: with the call at hand.
-        """
-        more: dict[str, Any] = {"recompute": self.recompute, "tries": self.trials_enabled}
-        more |= {"on_explore": functools.partial(_explored, weakref.ref(self)), "on_pin": functools.partial(_pinned, weakref.ref(self))}
-        sizes = self.symbolic_sizes(executors)
-        entry = compile_graph(self.fn, args, kwargs, executors, passes, need=need, sizes=sizes, goes_on=goes_on, **more)
-        if entry is None:
-            return None
-        self.needed_values = True
-        declared = self.dynamic or any([is_dynamic(x) for x in leaves((args, kwargs))])
-        if compiles and declared and not entry.graph.sizes.active:
-            where = (need or entry.graph.need).where
-            self.warn_of_sizes(f"each size is compiled separately, since what it does before the value at {where} does not work on symbols")
-        entry.graph.eager = None if compiles else 'decisions is "eager"'
-        entry.graph.compiler.retire = functools.partial(_retire, weakref.ref(self), weakref.ref(entry))
-        return entry
-
-    def compile_symbolic(self, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]) -> Entry:
-        """Compile the function with symbols for the sizes that change; with ints where it does not work on symbols."""
-        sizes = self.symbolic_sizes(executors)
-        failure: Exception | None = None
-        try:
-            entry = compile_call(self.fn, args, kwargs, executors, passes, sizes=sizes, **how)
-        except Exception as error:
-            if not sizes:
-                raise
-            failure = error
-        else:
-            for sentence in self.sizes.note(sizes):
-                self.warn_of_sizes(sentence)
-            return self.with_own_lines(entry, sizes, args, kwargs, executors, passes, how) if sizes.plain and sizes.floats else entry
-        try:  # not where the error is handled: it would be the context of those that the function raises
-            return self.compile_again(args, kwargs, executors, passes, how, sizes, failure)
-        finally:
-            failure = None  # its traceback has this frame
-
-    def compile_again(
-        self,
-        args: tuple,
-        kwargs: dict,
-        executors: Priority,
-        passes: tuple[Pass, ...],
-        how: dict[str, Any],
-        sizes: SymbolicSizes,
-        failure: Exception,
-    ) -> Entry:
-        """Compile the function without the symbols with which that has failed: those for floats, or where there are none, those for sizes."""
-        if sizes.floats:
-            with sizes.without_floats(failure.__cause__ or failure) as sentences:
-                entry = self.compile_symbolic(args, kwargs, executors, passes, how)
-            for sentence in sentences:
-                self.warn_of_sizes(sentence)
-            return entry
-        entry = compile_call(self.fn, args, kwargs, executors, passes, **how)
-        self.sizes.seen |= sizes.seen
-        self.warn_of_sizes(f"each size is compiled separately, since tracing it with symbolic sizes raised {type(failure).__name__}: {failure}")
-        return entry
-
-    def with_own_lines(
-        self, entry: Entry, sizes: SymbolicSizes, args: tuple, kwargs: dict, executors: Priority, passes: tuple[Pass, ...], how: dict[str, Any]
-    ) -> Entry:
-        """Return `entry`, or a program for the very numbers of this call where executors without support for symbols run more lines of it."""
-        lines = len(self.plain_lines(executors, _lines_of(entry)))
-        if lines >= max([len(self.plain_lines(executors, _lines_of(each))) for each in self.entries], default=0):
-            return entry
-        try:
-            with self.sizes.pinning(sizes.floats):
-                other = self.compile_symbolic(args, kwargs, executors, passes, how)
-                own = self.plain_lines(executors, _lines_of(other))
-                if len(own) <= lines:
-                    raise _NothingWonError
-        except _NothingWonError:
-            return entry
-        names = ", ".join(sorted({line.implementation.executor for line in own}))
-        self.warn_of_sizes(f"{', '.join(sizes.floats)} is compiled for each value, since {names} would run fewer operations for numbers that change")
-        return other
-
-    def symbolic_sizes(self, executors: Priority) -> SymbolicSizes:
-        """Return the symbols of a compilation.
-
-        Executors without support for symbolic sizes that run lines of a program of this function would lose them.
-        """
-        automatic = self.dynamic is None and options.DYNAMIC.read() == "automatic"
-        plain = automatic and bool(self.plain_lines(executors, self.lines()))
-        return SymbolicSizes(self.sizes, None if automatic and not plain else self.dynamic is True, plain)
-
-    def plain_lines(self, executors: Priority, lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-        """Return the lines that run on executors without support for symbolic sizes."""
-        plain = {ex.name for ex in executors if not ex.symbolic}
-        return [line for line in lines if line.implementation is not None and line.implementation.executor in plain]
-
-    def lines(self) -> list[BoundSymbol]:
-        """Return the lines of all programs that are kept, as they run."""
-        return [line for entry in self.entries for line in _lines_of(entry)]
-
-    def warn_of_sizes(self, sentence: str) -> None:
-        """Warn once that sizes which the user declared dynamic are not."""
-        if sentence not in self.size_warnings:
-            self.size_warnings.add(sentence)
-            warnings.warn(f"{name_of(self.fn)}: {sentence}", stacklevel=6)
+        """Compile the function for calls like this one, as `FunctionCompiler.compile` does, without keeping the program."""
+        account = Account() if self.trials_enabled else None
+        call = CallToCompile(args, kwargs, executors, passes, account, self.entries)
+        return self.compiler.compile(call, symbolic=symbolic, goes_on=goes_on)
 
     def run(self, entry: Entry, args: tuple, kwargs: dict) -> Any:
         """Run `entry`, beside the reference where a trial is due, and set when the next one is; a Miss where its guards fail."""
@@ -375,7 +239,7 @@ class Cache:
     def in_vain(self) -> bool:
         """Return whether most calls have compiled a program, and many have."""
         misses = len(self.misses)
-        enough = misses >= MANY * max(options.RECOMPILE_LIMIT.read(), 1) and self.mode != "none" and self.distribution is None
+        enough = misses >= MANY * max(options.RECOMPILE_LIMIT.read(), 1) and self.mode != "none" and self.compiler.distribution is None
         return enough and self.calls < 2 * misses
 
     def record_miss(self, reasons: list[str]) -> None:
@@ -498,30 +362,6 @@ def _run_eagerly(fn: Callable, args: tuple, kwargs: dict, raised: str) -> Any:
             stacklevel=5,
         )
     return result
-
-
-def _retire(cache: weakref.ref[Cache], entry: weakref.ref[Entry], reason: str) -> None:
-    if (alive := cache()) is not None and (program := entry()) is not None:
-        alive.retire(program, reason)
-
-
-def _explored(cache: weakref.ref[Cache], reason: str) -> None:
-    if (alive := cache()) is not None:
-        alive.record_exploration(reason)
-
-
-def _pinned(cache: weakref.ref[Cache], sentence: str) -> None:
-    if (alive := cache()) is not None:
-        alive.warn_of_sizes(sentence)
-
-
-class _NothingWonError(Exception):
-    """A program for the very numbers of a call is no better than one for all of them."""
-
-
-def _lines_of(entry: Entry) -> list[BoundSymbol]:
-    """Return the lines of a program, as they run."""
-    return [line for steps in (entry.traces, entry.backward_traces) if steps for line in steps[-1].lines]
 
 
 def _is_symbolic(entry: Entry) -> bool:

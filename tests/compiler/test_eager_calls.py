@@ -10,7 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import dovetail
-from dovetail.compiler import cache
+from dovetail.compiler import cache, function_compiler
 from dovetail.compiler.eager_calls import KINDS, LONGEST, EagerCalls, kind_of
 
 
@@ -29,8 +29,8 @@ class Checkpointed(torch.nn.Module):
 @pytest.fixture
 def traced(monkeypatch):
     """The calls that were traced."""
-    calls, compile = [], cache.compile_call
-    monkeypatch.setattr(cache, "compile_call", lambda fn, *args, **more: calls.append(fn) or compile(fn, *args, **more))
+    calls, compile = [], function_compiler.compile_call
+    monkeypatch.setattr(function_compiler, "compile_call", lambda fn, *args, **more: calls.append(fn) or compile(fn, *args, **more))
     warnings.filterwarnings("ignore", ".*runs in eager mode")
     return calls
 
