@@ -17,8 +17,8 @@ from dovetail.frontend.autograd import nested_grad
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_module_class, is_tensor_class, is_torch
 from dovetail.frontend.environment import TorchEnvironment, constant_copy
-from dovetail.frontend.recording.call_hooks import native_argument
 from dovetail.frontend.recording.generators import guard_same
+from dovetail.frontend.recording.native_arguments import native_argument
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.langs.numpy import FUNCTIONS, NumpyProxy, call_ufunc, no_values, not_traced, numpy_dtype, records

@@ -6,6 +6,7 @@ comparisons, holds what cannot be seen from outside: a state with it equals no o
 
 from __future__ import annotations
 
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -25,6 +26,7 @@ from dovetail.frontend.interpreter.tracking.lookasides import TABLE
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.world import OPCODES, World
 from dovetail.frontend.recording import host_numbers, nn_module_tracing
+from dovetail.frontend.recording.function_rules import RULES
 from dovetail.frontend.recording.integer_tensors import recorded, with_integers
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
@@ -69,12 +71,17 @@ _FUNCTIONS: tuple[Any, ...] = (
         TorchRecorder._recorded,
         TorchRecorder._called,
         TorchRecorder._by_table,
-        TorchRecorder._ours,
+        TorchRecorder.call_ours,
         TorchRecorder._python,
+        TorchRecorder._context,
+        TorchRecorder._c_function,
+        TorchRecorder._class,
+        TorchRecorder._object,
         TrackedEnvironment.value,
         TrackedEnvironment.call,
         TrackedEnvironment.listed,
     ),
+    *[rule.func if isinstance(rule, partial) else rule for rule in RULES.values()],
     *(host_numbers.computed, host_numbers.applied, host_numbers.converted, TorchRecorder.converted),
     *(TorchEnvironment.attribute, *_nested(TorchEnvironment.attribute)),
     *(TracedAutograd.create_leaf, TracedAutograd.set_requires_grad, TracedAutograd.require_gradient, traced_autograd._requires_grad_),

@@ -129,18 +129,19 @@ _GLOBALS |= {
 _NAMES = ("cond", "while_loop", "scan", "map", "associative_scan")
 
 
-def _programs() -> dict[Any, Callable]:
+def _programs() -> tuple[dict[Any, Callable], Callable]:
+    """Return the program that each function stands for, and that of flex_attention."""
     functions: dict[str, Any] = {"__name__": "torch.control_flow", "tree_map": _pytree.tree_map, **_GLOBALS}
     exec(compile(_SOURCE, _FILE, "exec"), functions)
     spaces = [(space, name) for space in (torch, _higher_order_ops) for name in _NAMES]
     programs = {function: functions[name] for space, name in spaces if callable(function := getattr(space, name, None))}
-    return programs | {_FLEX: functions["flex_attention"]}
+    return programs, functions["flex_attention"]
 
 
-_FLEX = "FlexAttentionHOP"  # by name: its module takes a while to import
-CONTROL_FLOW = _programs()
+CONTROL_FLOW, _FLEX_ATTENTION = _programs()
 
 
 def program_of(kind: type) -> Callable | None:
     """Return the Python that calls of a higher-order operator of this class stand for, None for other classes."""
-    return CONTROL_FLOW[_FLEX] if kind.__name__ == _FLEX and kind.__module__.startswith("torch.") else None
+    is_flex = kind.__name__ == "FlexAttentionHOP" and kind.__module__.startswith("torch.")  # by name: its module takes a while to import
+    return _FLEX_ATTENTION if is_flex else None

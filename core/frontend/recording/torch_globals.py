@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autocast import autocast_state
 from dovetail.langs.torch import world
 from dovetail.torch_internals import ThreadModes, any_autocast, cudnn_setting, disable_hooks, hooks_disabled, sdp_settings, set_grad_enabled
-from dovetail.trace import Proxy, TensorProxy, Trace
+from dovetail.trace import Proxy, TensorProxy, Trace, user_line
 from dovetail.trace.aliases import root_of, view_bases
 
 if TYPE_CHECKING:
@@ -30,6 +31,19 @@ _READ = {
     torch.is_inference_mode_enabled: "inference_mode",
     world: "process_group",
 }
+_FOLLOWED = ("_set_grad_enabled", "_set_default_dtype", "_set_fwd_grad_enabled", "set_autocast_", "_set_sdp_", "_set_conj", "_set_neg")
+_OF_DYNAMO = ("set_eval_frame", "set_fullgraph_", "set_guard_", "set_skip_guard_", "set_code_exec_")  # what torch.compile does around calls
+
+
+def changes_global_state(function: Any) -> bool:
+    """Return whether a function sets something of torch that no part of the program stands for."""
+    name = getattr(function, "__name__", "")
+    return type(function) is BuiltinFunctionType and name.startswith(("set_", "_set_")) and not name.startswith((*_FOLLOWED, *_OF_DYNAMO))
+
+
+def global_state(function: Any) -> EagerCall:
+    """Return the error for a function that sets something which all of torch depends on."""
+    return EagerCall(f"{function.__name__}() sets what all of torch depends on; call it outside the compiled function\n  called at {user_line()}")
 
 
 class GlobalSettings:

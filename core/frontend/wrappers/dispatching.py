@@ -171,7 +171,7 @@ class Wrappers:
         return [] if self.off else [x for x in wrappers_in(tree) if overrides_functions(type(x))]
 
     def _overridden(self, tracker: Tracker, function: Any, objects: list[Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        return self.recorder._overridden(tracker, function, objects, list(args), kwargs, None)
+        return self.recorder.call_overriding(tracker, function, objects, list(args), kwargs, None)
 
     def dispatch(self, tracker: Tracker, function: Callable, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run a function of torch on wrappers and stand-ins, so that its operations come to `__torch_dispatch__`."""
