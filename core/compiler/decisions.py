@@ -172,7 +172,7 @@ def compile_graph(
         return None
     sizes.history.seen |= graph.seen
     graph.own_sizes()
-    if why is not None and (need.handled or graph.marks):
+    if why is not None and (need.handled or graph.assumptions.marks):
         raise EagerCall(f"{need.error}\n  it cannot be cut there: {why}")
     if why is not None:
         raise TracedValueError(f"{need.error}\n  it cannot be cut there: {why}", need.error.proxy) from None

@@ -31,13 +31,12 @@ class CountingRequester(DifferentiatingRequester):
     def check_ranges(self) -> None:
         """Start again with ranges whose ends are known where a loop over one has not closed."""
         if any([each.taken > _PATIENCE for each in self.ranges]):
-            self.graph.counts = False
-            raise self.graph.start_over()
+            raise self.graph.start_over(counts=False)
 
     def to_widen(self, request: Request, state: State) -> tuple[int, ...]:
         """Return which counters of a state become numbers of the program: those in which it differs from one that is otherwise equal."""
         graph = self.graph
-        if not graph.widens or state.key is None or (request.mark, state.key) in graph.known:
+        if not graph.assumptions.widens or state.key is None or (request.mark, state.key) in graph.known:
             return ()
         values = [counter.value() for counter in state.counters]
         return differing(graph.outlines.setdefault((request.mark, state.outline), values), values)
@@ -51,8 +50,7 @@ class CountingRequester(DifferentiatingRequester):
     def no_counter(self, number: Proxy) -> Proxy:
         """Return a number whose value the program needs; start again with a state for each value of the counters where it follows from one."""
         if number not in self.numbers and follows(number, self.counters, self.trace.lines):
-            self.graph.widens = False
-            raise self.graph.start_over()
+            raise self.graph.start_over(widens=False)
         return number
 
     def counted(self, bounds: Sequence[Any]) -> CountedRange | None:
@@ -60,7 +58,8 @@ class CountingRequester(DifferentiatingRequester):
         start, stop, step = bounds if len(bounds) == 3 else (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)
         whole = all([type(x) is int or (type(x) is NumberProxy and x.spec.kind == "int") for x in (start, stop)])
         unknown = NumberProxy in (type(start), type(stop))
-        if not (self.graph.widens and self.graph.counts and self.is_open and whole and unknown and type(step) is int and step and is_looped_over()):
+        assumes_so = self.graph.assumptions.widens and self.graph.assumptions.counts
+        if not (assumes_so and self.is_open and whole and unknown and type(step) is int and step and is_looped_over()):
             return None
         at = prims.integer(value=start) if type(start) is int else start
         self.counters.add(at)

@@ -43,16 +43,15 @@ class DifferentiatingRequester(DrawingRequester):
 
     def create_leaf(self, p: Proxy) -> None:
         """Let eager autograd have a leaf for a tensor that the program makes one, where a gradient of it is needed after a decision."""
-        if not self.graph.creates_leaves:
+        if not self.graph.assumptions.creates_leaves:
             return
         self.anchors[p] = leaf = self.call_outside(_leaf_of, (p,), {})
         self.functionalizer.replace(p, leaf)
 
     def can_reach(self, p: Proxy) -> bool:
         """Return whether eager autograd can go back to a leaf that the program has created: it must not have been written since."""
-        if not self.graph.creates_leaves:
-            self.graph.creates_leaves = True
-            raise self.graph.start_over()
+        if not self.graph.assumptions.creates_leaves:
+            raise self.graph.start_over(creates_leaves=True)
         self.flush()
         return p in self.anchors and self.functionalizer.current(p) is self.anchors[p]
 
@@ -102,10 +101,9 @@ class DifferentiatingRequester(DrawingRequester):
     def pass_by_hooks(self, inputs: Sequence[Proxy]) -> None:
         """Let segments read views of leaves with hooks: the program has these as lines, and the gradient of a view runs none of them."""
         self.flush()
-        hooked = {self.places[p] for p in inputs if self.recorder.real[p]._backward_hooks}
-        if not hooked <= self.graph.aliased:
-            self.graph.aliased |= hooked
-            raise self.graph.start_over()
+        hooked, aliased = {self.places[p] for p in inputs if self.recorder.real[p]._backward_hooks}, self.graph.assumptions.aliased
+        if not hooked <= aliased:
+            raise self.graph.start_over(aliased=aliased | hooked)
 
     def ancestors(self, outputs: Collection[Proxy]) -> set[Proxy]:
         """Return the values with a history that some values are computed from, and these."""

@@ -32,7 +32,8 @@ from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.interpreter.engine import Abandon
 
 if TYPE_CHECKING:
-    from dovetail.frontend.decisions.graph import Decision, Edge, Graph
+    from dovetail.frontend.decisions.graph import Graph
+    from dovetail.frontend.decisions.nodes import Decision, Edge
 
 _serial = count()
 Drive = Callable[[Any, tuple, dict[int, Any], tuple, tuple, dict], tuple]  # of what `Graph._stepped` takes; returns what that does

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dovetail import options
 from dovetail.executors.trials.judge import GradientDisagreement
+from dovetail.frontend.decisions.assumptions import Assumptions
 from dovetail.frontend.decisions.driver import Drive, GoEager, Restart, drive
-from dovetail.frontend.decisions.ends import End
 from dovetail.frontend.decisions.generators import Generators, States
-from dovetail.frontend.decisions.late_sizes import History, Place
+from dovetail.frontend.decisions.late_sizes import History
+from dovetail.frontend.decisions.nodes import Decision, Edge, Leaf, describe
 from dovetail.frontend.decisions.segments import Inputs, Segment, text_of
 from dovetail.frontend.decisions.selects import is_joinable, replacement
-from dovetail.frontend.guards.guard import Guard, Miss
-from dovetail.frontend.guards.source import Source
+from dovetail.frontend.guards.guard import Miss
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory
 from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.trace import Proxy, Trace
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 Explore = Callable[..., tuple]  # of graph, decision, outcome, values, inputs, args, kwargs and whether it goes on behind the root; see `explore`
 Report = Callable[[str], Any]
-Step = Callable[..., tuple[Any, tuple]]  # of values; returns the outcome, and further values
-
 
 _HELD = 1000  # values alive at a decision, which cost as much as another decision
 _ENOUGH = 16  # calls that end in eager mode, before it is checked whether compiling is worth it
@@ -52,120 +50,6 @@ class Compiler(Protocol):
 
     def prologue(self, program: Trace) -> Callable[[tuple, dict], Any]:
         """Generate code for the checks of an edge."""
-
-
-@dataclass(eq=False)
-class Decision:
-    """A point at which the program needs a value.
-
-    Attributes:
-        key: the state of the interpreter, equal for decisions with an equal future; None where it equals no other.
-        problem: why there is no key.
-        where: the user's file and line.
-        what: what is needed, as "bool" or "the shape of nonzero".
-        path: the steps by which it was reached first: the counters that were widened, the outcome, and the sizes of the call from there on.
-        ask: computes the outcome, and values that come with it, from the values that are needed.
-        reads: where these are among the values that arrive.
-        text: the same as an expression with a place for each of them; None where it is more than an expression.
-        width: the specs of the values that arrive.
-        guards: facts that hold when it is reached.
-        inputs: the tensors that are known when it is reached: slot -> source and proxy.
-        edges: for each outcome the segments that follow, which differ in their guards.
-        count: how often calls came here.
-    """
-
-    key: Any
-    problem: str | None
-    where: str
-    what: str
-    path: tuple
-    ask: Step | None
-    reads: Sequence[int]
-    width: tuple
-    guards: dict[Any, Guard]
-    inputs: dict[int, tuple[Source, Proxy]]
-    text: str | None = None
-    edges: dict[Any, tuple[Edge, ...]] = field(default_factory=dict)
-    most: int = 1 << 30  # outcomes
-    place: Place | None = None  # where sizes of the outcome come from that depend on values
-    sizes: Sequence[tuple[int, int]] = ()  # of symbols of sizes: the position among the values, and which symbol of the path it is
-    widened: tuple[int, ...] = ()  # the counters in its state that became numbers of the program when it was reached first
-
-    def step(self, values: tuple) -> tuple[Any, tuple]:
-        """Return the outcome for the values that arrive, and the values that come with it."""
-        return self.ask(*[values[i] for i in self.reads])
-
-
-@dataclass(eq=False)
-class Leaf:
-    """The end of paths: `finish(inputs, values, objects)` returns the result after it has done the writes, which `end` has as text."""
-
-    finish: Callable[[dict[int, Any], tuple, tuple], Any]
-    end: End
-    inputs: dict[int, tuple[Source, Proxy]]
-
-
-@dataclass(eq=False)
-class Edge:
-    """A segment between two decisions.
-
-    Attributes:
-        check: its guards, as a function of the call's arguments that returns tensors and objects, or a Miss; None where it adds none.
-        slots: where the tensors go that `check` returns.
-        segment: what runs; None where it has no lines.
-        takes: where its inputs are: (True, position among the values) or (False, slot of an input).
-        gives: where the next values are: (0, position among its results), (1, position among the values) or (2, slot of an input).
-        target: what follows; None for the rest of an eager call.
-        trace: the pure program.
-        prologue: the guards as a program.
-        count: how often it was taken.
-        eager: why calls run eagerly from here on; None where they do not.
-        conditions: what it assumes of sizes, as text, and as expressions over the values that arrive at its source.
-        selects: the decisions on the way that it computes both outcomes of.
-        before: the edge whose place it took by that; None where it took none.
-        tried: whether it was asked if it could do so for those that follow.
-    """
-
-    check: Callable[[tuple, dict], Any] | None = None
-    slots: Sequence[int] = ()
-    segment: Segment | None = None
-    takes: Sequence[tuple[bool, int]] = ()
-    gives: Sequence[tuple[int, int]] = ()
-    target: Decision | Leaf | None = None
-    trace: Trace | None = None
-    prologue: Trace | None = None
-    count: int = 0
-    eager: str | None = None
-    conditions: Mapping[str, str] = field(default_factory=dict)
-    selects: Sequence[Decision] = ()
-    before: Edge | None = None
-    tried: bool = False
-    fits: Callable[[tuple], bool] | None = field(default=None, repr=False)
-    advance: Callable[[tuple, dict[int, Any]], tuple] = field(init=False, repr=False)
-
-    def statements(self, run: str, *, tried: bool = True) -> tuple[list[str], str]:
-        """Return how to run the segment, called `run`, in Python, and the expression of the values that arrive at the target."""
-        segment = self.segment
-        arguments = ", ".join([f"values[{i}]" if live else f"inputs[{i}]" for live, i in self.takes])
-        results = "".join([f"{('results', 'values', 'inputs')[place]}[{i}], " for place, i in self.gives]).rstrip()
-        if segment is None:
-            return [], f"({results})"
-        statements, called = [], f"{run}({arguments})"
-        if tried and segment.trial is not None:
-            statements, called = [f"{run}_trial.count += 1"], f"({run} if {run}_trial.count < {run}_trial.due else {run}_beside)({arguments})"
-        if list(self.gives) == [(0, i) for i in range(len(self.trace.outputs))]:
-            return statements, called
-        return [*statements, f"results = {called}"], f"({results})"
-
-    def connect(self) -> None:
-        """Make `advance`, which runs the segment and returns the values that arrive at its target: plain Python, since every call pays for it."""
-        segment, namespace = self.segment, dict[str, Any]()
-        if segment is not None:
-            namespace = {"run": segment.run, "run_beside": segment.run_beside, "run_trial": segment.trial}
-        statements, values = self.statements("run")
-        exec("def advance(values, inputs):\n    " + "\n    ".join([*statements, f"return {values}"]), namespace)
-        self.advance = namespace["advance"]
-        self.fits = eval(f"lambda values: {' and '.join(self.conditions.values())}") if self.conditions else None
 
 
 @dataclass(eq=False)
@@ -202,7 +86,7 @@ class Graph:
         known: key of a state -> the decisions with it, which differ in what is known when they are reached.
         programs: text of a segment -> its compiled program.
         written: the inputs that some path writes.
-        explored: why calls compiled something, one sentence each.
+        assumptions: how the function is traced.
     """
 
     def __init__(self, fn: Callable, compiler: Compiler, explore: Explore, grad: bool, on_explore: Report, on_pin: Report):
@@ -221,18 +105,8 @@ class Graph:
         self.arguments: tuple[SizeHistory, bool | None, bool] | None = None  # which sizes of arguments are symbols; None where none are
         self.numbers: dict[Any, bool] = {}  # the places of numbers from outside that programs read, and whether they are inputs of these
         self.pinned: list[str] = []  # sentences about sizes of arguments that were needed as plain ints, which are not reported yet
-        self.widens = True  # whether counters become numbers of the program; not where their values are needed
-        self.counts = True  # whether the ends of ranges that loops go through may be numbers of the program; not where a loop does not close
-        self.computes = True  # whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed
-        self.creates_leaves = False  # whether leaves that the program creates are leaves of eager autograd, since gradients of some are needed
-        self.aliased: set[int] = set()  # the inputs that segments read views of, since hooks of leaves are lines of the program
-        self.skips = True  # whether replays leave out the states on their way; not where that has led to another state
-        self.keeps_all = False  # whether decisions keep all values, since code that cannot be looked into needs some
-        self.handles_errors = False  # whether the program handles errors of operations, which leave it where they are raised between decisions
-        self.marks = False  # whether the program lets tensors from outside require a gradient, which is done before the first segment runs
-        self.creates = False  # whether np.zeros and its like are traced, since the program writes traced values into what they return
-        self.is_compiling = True  # what torch.compiler.is_compiling() says; not where the program raises an error of its own then
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not
+        self.assumptions = Assumptions()
         self.finishes = True  # whether calls write inputs and build results at their end; else they return the last values
         self.driver: Drive | None = None  # all of it as one function; None while calls explore
         self.driver_root: Edge | None = None  # where that begins
@@ -285,11 +159,18 @@ class Graph:
             self.generators.restore(self.begun.before)
             self.begun = None
 
-    def start_over(self, *, reuses: bool = False) -> Restart:
+    def assume(self, **changed: Any) -> None:
+        """Change assumptions: fields of `Assumptions`."""
+        self.assumptions = replace(self.assumptions, **changed)
+
+    def start_over(self, *, reuses: bool = False, **changed: Any) -> Restart:
         """Forget all decisions, since they have to be compiled in another way; return what lets the call at hand start again.
 
-        `reuses`: segments of equal text are compiled as they were.
+        Args:
+            reuses: segments of equal text are compiled as they were.
+            changed: assumptions that have to be others.
         """
+        self.assume(**changed)
         former = self.former | self.programs if reuses else {}
         self.clear()
         self.former = former
@@ -301,12 +182,12 @@ class Graph:
 
     def passes_over(self, decision: Decision) -> bool:
         """Return whether a replay up to a decision reads no states on its way: the state there has to tell whether it is the same."""
-        return self.skips and decision.key is not None and not self.keeps_all
+        return self.assumptions.skips and decision.key is not None and not self.assumptions.keeps_all
 
     def differs(self, decision: Decision, where: str) -> GoEager:
         """Return what to raise where a replay arrives at another state: it may have left out what makes it the same."""
         if self.passes_over(decision):
-            self.skips = False
+            self.assume(skips=False)
             return Restart()
         return GoEager(f"the function does not do the same twice until {where}; it runs eagerly from there")
 
@@ -381,7 +262,7 @@ class Graph:
             self.generators.restore(before)
             self.report_pins()
             again, why = type(reason) is Restart and restarts < _RESTARTS, str(reason)
-            expected = self.handles_errors and isinstance(reason.raised, ERRORS)
+            expected = self.assumptions.handles_errors and isinstance(reason.raised, ERRORS)
             raised = "" if expected else error_text(reason.raised)
         if again:
             return self._call(args, kwargs, restarts + 1)
@@ -565,7 +446,7 @@ class Graph:
                 raise self.start_over(reuses=True)
             self.check_limits(decision, outcome)
             known = decision.edges.get(outcome)
-            guards = [_refusal(edge, values, args, kwargs) for edge in known or () if edge.eager is None]
+            guards = [edge.refusal(values, args, kwargs) for edge in known or () if edge.eager is None]
             what = f"{decision.what} at {decision.where} was {describe(outcome)}"
             self.on_explore(f"{what}, and {'; '.join(guards)}" if guards else f"{what} for the first time")
             return self.explore(self, decision, outcome, values, inputs, args, kwargs)
@@ -615,15 +496,3 @@ class Graph:
         if why not in self.warned:
             self.warned.add(why)
             warnings.warn(f"{getattr(self.fn, '__qualname__', type(self.fn).__name__)}: {why}", stacklevel=4)
-
-
-def _refusal(edge: Edge, values: tuple, args: tuple, kwargs: dict) -> str:
-    """Return why a call cannot take an edge."""
-    if edge.fits is not None and not edge.fits(values):
-        return next(f"{text} does not hold" for text, condition in edge.conditions.items() if not eval(condition, {"values": values}))
-    return edge.check(args, kwargs).reason
-
-
-def describe(outcome: Any) -> str:
-    """Return an outcome as text."""
-    return outcome.text() if hasattr(outcome, "text") else repr(outcome)

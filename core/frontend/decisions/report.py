@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from dovetail.executors.reports.explain import DecisionRow, OutcomeRow
 from dovetail.executors.trials.trial import Trial
-from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, describe
+from dovetail.frontend.decisions.graph import Graph
+from dovetail.frontend.decisions.nodes import Decision, Edge, Leaf, describe
 from dovetail.frontend.decisions.selects import reasons
 from dovetail.trace import Trace
 

@@ -22,8 +22,9 @@ from dovetail import prims
 from dovetail.errors import DovetailError
 from dovetail.frontend.autograd import overwrites
 from dovetail.frontend.decisions import steps
-from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf
+from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.late_sizes import SMALLEST
+from dovetail.frontend.decisions.nodes import Decision, Edge, Leaf
 from dovetail.frontend.decisions.outcome import Outcome
 from dovetail.frontend.decisions.outside import Slot, mapped
 from dovetail.prims import Symbol, Tag
@@ -66,8 +67,8 @@ class FilePrinter:
         count = len(self.graph.slots)
         yield f"    if len(inputs) != {count}:"
         yield f'        raise TypeError(f"expected {count} tensors, got {{len(inputs)}}")'
-        if self.graph.aliased:
-            views = "".join([f", {~slot}: inputs[{slot}].view_as(inputs[{slot}])" for slot in sorted(self.graph.aliased)])
+        if self.graph.assumptions.aliased:
+            views = "".join([f", {~slot}: inputs[{slot}].view_as(inputs[{slot}])" for slot in sorted(self.graph.assumptions.aliased)])
             yield f"    inputs = {{**dict(enumerate(inputs)){views}}}  # whose gradients run no hooks"
         yield f"    values = ({''.join([f'inputs[{slot}].shape[{dim}], ' for slot, dim in self.graph.first_sizes])})"
         yield from self.lines_of(self.graph.root, " " * 4)

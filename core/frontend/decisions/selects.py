@@ -25,7 +25,7 @@ from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, recording
 from dovetail.trace.ir import prims_of, substitute
 
 if TYPE_CHECKING:
-    from dovetail.frontend.decisions.graph import Decision, Edge
+    from dovetail.frontend.decisions.nodes import Decision, Edge
 
 _LARGEST = 16  # prims behind an outcome
 _MOST = 32  # decisions in one segment

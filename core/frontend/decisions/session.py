@@ -19,8 +19,9 @@ from dovetail.frontend.decisions.counters import CountedRange
 from dovetail.frontend.decisions.counting import CountingRequester
 from dovetail.frontend.decisions.driver import GoEager
 from dovetail.frontend.decisions.ends import End, sizes_read
-from dovetail.frontend.decisions.graph import Decision, Edge, Graph, Leaf, describe
+from dovetail.frontend.decisions.graph import Graph
 from dovetail.frontend.decisions.late_sizes import ArgumentSizes, LateSizes, has_sizes, symbols_of, widths
+from dovetail.frontend.decisions.nodes import Decision, Edge, Leaf, describe
 from dovetail.frontend.decisions.requests import Need, Request, Requester
 from dovetail.frontend.decisions.segments import GuardKey, Segment, follow_gradients, foreign, needed, refuse_overlap, result_form, text_of
 from dovetail.frontend.decisions.state import Reader, Same, State, source_key
@@ -101,10 +102,10 @@ class Session(CountingRequester):
         environment = TrackedEnvironment(LANGUAGE)
         environment.read.add("default_dtype")  # guarded in the root, where it costs least: most programs read it sooner or later
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
-        environment.computes = graph.computes
+        environment.computes = graph.assumptions.computes
         sizes = ArgumentSizes(*graph.arguments, graph.hints, graph.numbers, graph.start_over) if graph.arguments is not None else None
-        self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.creates))
-        self.recorder.is_compiling = graph.is_compiling
+        self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.assumptions.creates))
+        self.recorder.is_compiling = graph.assumptions.is_compiling
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
         self.late = LateSizes(Relations(user_line, user_operation) if sizes is None else sizes.relations)
         try:
@@ -121,17 +122,14 @@ class Session(CountingRequester):
         except GradientDisagreement as wrong:
             raise GoEager("", lasting=False) from wrong
         except Exception as error:
-            if environment.reals and graph.computes and isinstance(error, DovetailError):
-                graph.computes = False
-                raise graph.start_over() from error
+            if environment.reals and graph.assumptions.computes and isinstance(error, DovetailError):
+                raise graph.start_over(computes=False) from error
             if (self.late or self.recorder.sizes) and isinstance(raised_in(error), DovetailError):
                 raise self.without_symbols() from error
             if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.choices.created and self.recorder.inside is not None:
-                graph.creates = True
-                raise graph.start_over() from error
-            if graph.is_compiling and self.recorder.checks_compiling and is_own_error(error):
-                graph.is_compiling = False
-                raise graph.start_over() from error
+                raise graph.start_over(creates=True) from error
+            if graph.assumptions.is_compiling and self.recorder.checks_compiling and is_own_error(error):
+                raise graph.start_over(is_compiling=False) from error
             raise self.give_up(self.eager(error)) from error
         finally:
             self.late.relations.close()
@@ -160,7 +158,7 @@ class Session(CountingRequester):
         return f"after {self.decision.what} at {self.decision.where}" if self.decision.where else "altogether"
 
     def start_again_after(self, error: TracedValueError) -> None:
-        self.graph.handles_errors = True
+        self.graph.assume(handles_errors=True)
         self.graph.need = self.graph.need or Need(user_line(), error, handled=True)
 
     # decisions
@@ -265,7 +263,7 @@ class Session(CountingRequester):
         if any(map(self.recorder.is_of_gradients, tracker.calls)):
             raise GoEager("it has a gradient that arrives at a tensor subclass, besides")
         if tracker.calls and {*tracker.calls} <= {*self.recorder.autograd.marked.values()}:
-            self.graph.marks = True
+            self.graph.assume(marks=True)
             raise GoEager("it calls requires_grad_() on a tensor from outside, besides")
         if tracker.calls:
             raise GoEager("it draws from a random generator of Python's or NumPy's, or reads a clock, besides")
@@ -320,7 +318,7 @@ class Session(CountingRequester):
         """Return the values that arrive at the decision, in their order: what is asked for, then what the rest of the program may read."""
         wanted = [*reads, *[p for p in state.live if p not in self.places]]
         wanted += self.late.kept(state.names)
-        if self.graph.keeps_all:
+        if self.graph.assumptions.keeps_all:
             wanted += [*self.here, *[p for line in self.functionalizer.new.lines for p in line.writes]]
         return {p: i for i, p in enumerate(dict.fromkeys(wanted))}
 
@@ -386,12 +384,11 @@ class Session(CountingRequester):
             return True, self.here[p]
         if p in self.places:
             slot = self.places[p]
-            return False, ~slot if slot in self.graph.aliased else slot
-        if self.graph.keeps_all:
+            return False, ~slot if slot in self.graph.assumptions.aliased else slot
+        if self.graph.assumptions.keeps_all:
             at = f" at {self.decision.where}" if self.decision.where else ""
             raise GoEager(f"the value {p.name} is needed after {self.decision.what}{at}, which did not keep it")
-        self.graph.keeps_all = True  # code that cannot be looked into holds values: from now on decisions keep all
-        raise self.graph.start_over()
+        raise self.graph.start_over(keeps_all=True)  # code that cannot be looked into holds values
 
     def check(self, edge: Edge, source: Decision, target: Decision | Leaf, sources: Sequence[Source]) -> bool:
         """Give an edge the guards and inputs that its target has and its source lacks; return whether they hold in this call."""
