@@ -65,7 +65,17 @@ _FUNCTIONS: tuple[Any, ...] = (
     *(TorchRecorder.truth, TorchRecorder.operate, TorchRecorder.call, TorchRecorder.concrete, TorchRecorder._operate, TorchRecorder._torch),
     *(TorchRecorder.with_values, *_nested(TorchRecorder.with_values), TorchRecorder.draw, with_integers),
     *(recorded, *_nested(recorded)),
-    *(Calls.call_native, Calls._call_native, Calls._with_values, fresh.outside_call, *_nested(fresh.outside_call), fresh._drawn, fresh._run_again),
+    *(
+        Calls.call_native,
+        Calls._call_native,
+        Calls._method_in_c,
+        Calls._text_method,
+        Calls._with_values,
+        fresh.outside_call,
+        *_nested(fresh.outside_call),
+        fresh._drawn,
+        fresh._run_again,
+    ),
     *(choices.picked, *_nested(choices.picked), *choices.MODELS.values()),
     *(
         TorchRecorder._recorded,

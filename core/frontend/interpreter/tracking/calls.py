@@ -144,40 +144,16 @@ class Calls:
         if type(function) in _UNBOUND and args and isinstance(args[0], _METHODS_SEEN) and isinstance(args[0], function.__objclass__):
             function, args = function.__get__(args[0]), args[1:]  # as list.append(l, x)
         if isinstance(function, (BuiltinFunctionType, MethodWrapperType)) and not isinstance(function.__self__, (ModuleType, type(None))):
-            result = self.container_method(function, args, kwargs)
+            result = self._method_in_c(function, args, kwargs, frame)
             if result is not NULL:
                 return result
-            if type(function.__self__) is str and function.__name__ == "format" and not all(map(self.is_simple, (*args, *kwargs.values()))):
-                return self.call(Formatter().vformat, [function.__self__, tuple(args), kwargs], {}, frame)
-            if type(function.__self__) is str and len(args) == 1 and not kwargs and isinstance(args[0], dict) and self.looks_up_in_python(args[0]):
-                if function.__name__ == "format_map":
-                    return self.call(Formatter().vformat, [function.__self__, (), args[0]], {}, frame)
-                if function.__name__ == "translate":
-                    return translated(self, function.__self__, args[0])
-            if function.__name__ == "__reduce_ex__" and lookup(type(function.__self__), "__reduce_ex__") is object.__reduce_ex__:
-                return reduced(self, function.__self__, *args)
-            if function.__name__ in STATES and not args and self.source(function.__self__) is not None and not isinstance(function.__self__, type):
-                return STATES[function.__name__](self, function.__self__)
-            if isinstance(function.__self__, ContextVar) and not kwargs and function.__name__ in CONTEXT:
-                return CONTEXT[function.__name__](self, function.__self__, *args)
-            if function.__name__ == "__get__" and isinstance(function.__self__, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
-                if self.recorder.is_tensor(args[0]) and isinstance(function.__self__, GetSetDescriptorType):
-                    return self.load_attr(args[0], function.__self__.__name__)
-                return self.bound(function.__self__, args[0], (*args, type(args[0]))[1], getattr(function.__self__, "__name__", ""))
         if type(owner := getattr(function, "__self__", None)) is slice:
             function, args = getattr(self.indexed(owner), function.__name__), list(map(self.indexed, args))
         if not isinstance(owner, (ModuleType, type(None))):
             check_created(function.__self__, function.__name__)
             if function.__name__ == "throw" and len(args) == 1 and isinstance(args[0], type):
                 args = [self.call(args[0], [], {}, frame)]  # or C code would create it
-        rule = rule_of(function, args)
-        if (function is sys.exception or function is sys.exc_info) and sys.exception() is not self.handled:
-            rule = KEEPS  # the interpreter has set it to what the program handles
-        owner = getattr(function, "__self__", None)
-        if isinstance(owner, weakref.ref) and function.__name__ == "__call__" and self.source(owner) is not None:
-            rule = CHANGING
-        if self.source(owner) is not None and (type(owner).__module__ in CHANGING_CLASSES or lookup(type(owner), "__next__") is not NULL):
-            rule = CHANGING
+        rule, owner = self._rule(function, args), getattr(function, "__self__", None)
         if isinstance(rule, (Fresh, Refused)):
             return outside_call(self, rule, function, args, kwargs)
         written = args[0] if type(function) in _UNBOUND and args else owner
@@ -202,6 +178,47 @@ class Calls:
         if isinstance(result, type) and getattr(function, "__name__", None) == "__new__":
             self.register_class(result)
         return original(result) if rule is DEEP else result
+
+    def _method_in_c(self, method: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Call a method in C that is modelled; NULL for any other."""
+        owner, name = method.__self__, method.__name__
+        result = self.container_method(method, args, kwargs)
+        if result is NULL and type(owner) is str:
+            result = self._text_method(owner, name, args, kwargs, frame)
+        if result is not NULL:
+            return result
+        if name == "__reduce_ex__" and lookup(type(owner), "__reduce_ex__") is object.__reduce_ex__:
+            return reduced(self, owner, *args)
+        if name in STATES and not args and self.source(owner) is not None and not isinstance(owner, type):
+            return STATES[name](self, owner)
+        if isinstance(owner, ContextVar) and not kwargs and name in CONTEXT:
+            return CONTEXT[name](self, owner, *args)
+        if name == "__get__" and isinstance(owner, _DESCRIPTORS) and args and args[0] is not None and not kwargs:
+            if self.recorder.is_tensor(args[0]) and isinstance(owner, GetSetDescriptorType):
+                return self.load_attr(args[0], owner.__name__)
+            return self.bound(owner, args[0], (*args, type(args[0]))[1], getattr(owner, "__name__", ""))
+        return NULL
+
+    def _text_method(self, text: str, name: str, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
+        """Call a method of a string that reads its arguments by methods of theirs in Python; NULL for any other."""
+        if name == "format" and not all(map(self.is_simple, (*args, *kwargs.values()))):
+            return self.call(Formatter().vformat, [text, tuple(args), kwargs], {}, frame)
+        if len(args) != 1 or kwargs or not isinstance(args[0], dict) or not self.looks_up_in_python(args[0]):
+            return NULL
+        if name == "format_map":
+            return self.call(Formatter().vformat, [text, (), args[0]], {}, frame)
+        return translated(self, text, args[0]) if name == "translate" else NULL
+
+    def _rule(self, function: Any, args: list[Any]) -> Any:
+        """Return what is known of a function in C, as `rule_of` does, and of the object that it belongs to."""
+        if (function is sys.exception or function is sys.exc_info) and sys.exception() is not self.handled:
+            return KEEPS  # the interpreter has set it to what the program handles
+        owner = getattr(function, "__self__", None)
+        if self.source(owner) is not None:
+            looks_up = isinstance(owner, weakref.ref) and function.__name__ == "__call__"
+            if looks_up or type(owner).__module__ in CHANGING_CLASSES or lookup(type(owner), "__next__") is not NULL:
+                return CHANGING
+        return rule_of(function, args)
 
     def make_native(self, maker: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         rule = rule_of(maker)
