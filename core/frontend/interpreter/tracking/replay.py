@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from functools import partial
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MethodType, MethodWrapperType, ModuleType
@@ -37,6 +37,15 @@ class Values:
 
 
 Template = Callable[[Values], Any]
+_PARTS: dict[type, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]]] = {  # what immutable objects hold, and what builds one of these
+    tuple: (tuple, lambda *items: items),
+    frozenset: (tuple, lambda *items: frozenset(items)),
+    slice: (lambda x: (x.start, x.stop, x.step), slice),
+    MethodType: (lambda x: (x.__func__, x.__self__), MethodType),
+    partial: (lambda x: (x.func, x.args, x.keywords), lambda function, args, keywords: partial(function, *args, **keywords)),
+    ref: (lambda x: (x(), x.__callback__), ref),
+    **{kind: (arguments_of, kind) for kind in T_STRINGS},
+}
 
 
 class Templates:
@@ -75,8 +84,12 @@ class Templates:
 
     def _built(self, value: Any, held: list[Any], build: Callable[..., Any]) -> Template:
         """Return a template that builds a tensor of a subclass of what it holds."""
+        return self._fresh(value, self._of_parts(held, build), None)
+
+    def _of_parts(self, held: Iterable[Any], build: Callable[..., Any]) -> Template:
+        """Return a template that calls `build` with what an object holds."""
         parts = [self.of(item) for item in held]
-        return self._fresh(value, lambda values: build(*[part(values) for part in parts]), None)
+        return lambda values: build(*[part(values) for part in parts])
 
     def _outside(self, value: Any, source: Source) -> Template:
         if source.kind == "const":
@@ -109,43 +122,27 @@ class Templates:
         created = value if isinstance(value, type) else kind
         if self.tracker.is_fresh(created):
             raise EagerCall(f"the class {created.__qualname__} or an instance of it leaves the program, and every call creates another class")
-        if kind in (tuple, frozenset):
-            parts = [self.of(item) for item in value]
-            return lambda values: kind(part(values) for part in parts), None
+        if kind is MethodType and (self.tracker.recorder.is_tensor(value.__self__) or self.tracker.recorder.is_symbolic(value.__self__)):
+            raise EagerCall("a method of a traced value leaves the program")
+        if kind in _PARTS and not (kind is ref and value() is None):
+            parts_of, build = _PARTS[kind]
+            return self._of_parts(parts_of(value), build), None
         if isinstance(value, tuple):
-            parts = [self.of(item) for item in tuple.__iter__(value)]
             own_new = hasattr(kind, "n_sequence_fields") or not is_of_python(kind)  # classes in C, such as torch.Size
             new = kind if own_new else partial(tuple.__new__, kind)
-            return lambda values: new([part(values) for part in parts]), None
+            return self._of_parts(tuple.__iter__(value), lambda *parts: new(parts)), None
         if kind is FunctionType:
             return self._function(value)
         if kind is CellType:
             return lambda values: CellType(), lambda: self._cell(value)
-        if kind is MethodType:
-            if self.tracker.recorder.is_tensor(value.__self__) or self.tracker.recorder.is_symbolic(value.__self__):
-                raise EagerCall("a method of a traced value leaves the program")
-            function, owner = self.of(value.__func__), self.of(value.__self__)
-            return lambda values: MethodType(function(values), owner(values)), None
-        if kind is partial:
-            function, args, kwargs = self.of(value.func), self.of(value.args), self.of(value.keywords)
-            return lambda values: partial(function(values), *args(values), **kwargs(values)), None
         if kind in (BuiltinMethodType, MethodWrapperType) and not isinstance(value.__self__, (ModuleType, type, type(None))):
             method, holder = getattr(c_base(type(value.__self__)), value.__name__), self.of(value.__self__)
             return lambda values: method.__get__(holder(values)), None
-        if kind is ref and value() is not None:
-            referent, callback = self.of(value()), self.of(value.__callback__)
-            return lambda values: ref(referent(values), callback(values)), None
         if isinstance(value, (bytearray, array)) or self.tracker.recorder.is_buffer(value):
             kept = copy(value)
             return lambda values: copy(kept), None
         if (copied := self.tracker.recorder.copier(value)) is not None:
             return lambda values: copied(), None
-        if kind in T_STRINGS:
-            parts = [self.of(part) for part in arguments_of(value)]
-            return lambda values: kind(*[part(values) for part in parts]), None
-        if kind is slice:
-            parts = [self.of(item) for item in (value.start, value.stop, value.step)]
-            return lambda values: slice(*[part(values) for part in parts]), None
         if isinstance(value, GeneratorType):
             raise Unsupported(f"the generator {value.__qualname__} leaves the program before it has ended; return list(...) of it")
         if (again := iterator_again(value, self.of)) is not None:
