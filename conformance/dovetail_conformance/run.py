@@ -50,13 +50,20 @@ def check(
 ) -> Report:
     """Hold an executor to the suite, and return the report.
 
-    `executor` is an executor, the name of one that is installed, or "file.py:name" or "package.module:name" of one or of a function that
-    makes it.  `level` is "smoke", "quick", "core", "full" or "stress"; `operations` are names, parts of names or patterns, `checks`, `dtypes` and
-    `devices` names, None for all.  With `processes` the work is done in so many others, where a crash is a row and `timeout` seconds are
-    the most that a task may take; an executor that is passed as an object stays in this process.  `expectations` and `lock` are files,
-    looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.  `update_lock` and
-    `update_expectations` write them anew.  `seed` decides every random number; with `seeds`, each task runs with so many, from `seed` on, and a
-    row that fails with some of them is flaky.  With `fail_fast` the first failure ends the run.
+    Args:
+        executor: an executor, the name of one that is installed, or "file.py:name" or "package.module:name" of one or of a function that makes it.
+        level: "smoke", "quick", "core", "full" or "stress".
+        operations: names, parts of names or patterns; None for all.
+        checks, dtypes, devices: names; None for all.
+        processes: in how many others the work is done, where a crash is a row; with 0, and for an executor that is an object, it is in this one.
+        seed: decides every random number.
+        seeds: with how many each task runs, from `seed` on; a row that fails with some of them is flaky.
+        timeout: the most seconds that a task may take in another process.
+        expectations, lock: files, looked for beside the executor's own code where they are not named; see `dovetail_conformance.expectations`.
+        update_lock, update_expectations: whether to write these anew.
+        fail_fast: whether the first failure ends the run.
+        progress: called after each task.
+
     Raises ValueError for unknown names in the arguments.
     """
     began = perf_counter()
@@ -79,21 +86,11 @@ def check(
     if update_expectations and not known_file.is_file():
         known_file.touch()
     known = applicable(known_file, subject.executor.version)
-    rows, ran = [], set()
     if processes > 0 and isinstance(executor, str):
         done = Pool(setup_of(executor, level, wanted, seed, processes, expectations, seeds), min(processes, len(plan)), timeout * seeds).run(plan)
     else:
         done = _here(subject, level, wanted, range(seed, seed + seeds), plan)
-    stopped = False
-    for i, each in enumerate(done, 1):
-        rows += each.rows if update_expectations else applied(each.rows, known)
-        ran.update(each.ran)
-        failed = next((row for row in each.rows if row.failed), None)
-        if progress is not None:
-            progress(i, len(plan), failed)
-        if stopped := fail_fast and failed is not None:
-            done.close()
-            break
+    rows, ran, stopped = _collected(done, len(plan), [] if update_expectations else known, progress, fail_fast=fail_fast)
     rows = _sorted(rows, plan)
     if update_expectations:
         rows, known = accepted(rows, known_file, subject.executor.version, whole=wanted.whole)
@@ -105,6 +102,23 @@ def check(
     created = datetime.now(UTC).isoformat(timespec="seconds")
     about = (environment.suite(), environment.machine(), environment.source(subject.executor))
     return Report(environment.identity(subject.executor), level, *about, seed, round(perf_counter() - began, 2), created, rows, seeds)
+
+
+def _collected(
+    done: Generator[Done], count: int, known: list[Expectation], progress: Progress | None, *, fail_fast: bool
+) -> tuple[list[Row], set[str], bool]:
+    """Return the rows of all tasks with the known failures applied, the operations that ran, and whether a failure ended the run."""
+    rows, ran = [], set()
+    for i, each in enumerate(done, 1):
+        rows += applied(each.rows, known)
+        ran.update(each.ran)
+        failed = next((row for row in each.rows if row.failed), None)
+        if progress is not None:
+            progress(i, count, failed)
+        if fail_fast and failed is not None:
+            done.close()
+            return rows, ran, True
+    return rows, ran, False
 
 
 def _here(subject: Subject, level: str, wanted: Wanted, seeds: Sequence[int], plan: list[Task]) -> Generator[Done]:
