@@ -70,11 +70,30 @@ def jit(
         raise TypeError("the function is compiled already; pass the original function to jit")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
+    _check_synchronous(fn)
+    _check_options(**more)
+    if is_data_parallel(fn):
+        compiled = again(fn.module)
+        return CompiledModule(fn, compiled._cache, compiled_inside(fn, compiled), again)
+    if is_sharded(fn) and not isinstance(fn, CompiledModule):
+        forwards = {module: again(module.forward) for module in innermost_sharded(fn)}
+        return CompiledModule(fn, next(iter(forwards.values()))._cache, call_with(fn, forwards), again)
+    programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
+    call = _compiled_function(fn, programs)
+    return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
+
+
+def _check_synchronous(fn: Callable) -> None:
+    """Raise TypeError for a function, or a module with a forward, that is async."""
     called = getattr(fn, "forward", None) if isinstance(fn, torch.nn.Module) else fn
     if iscoroutinefunction(called) or isasyncgenfunction(called):
         raise TypeError(
             f"jit compiles functions that compute when they are called, and {called.__qualname__} is async; compile what it calls between awaits"
         )
+
+
+def _check_options(recompute: str, interpretation: str | None, cache: str, dynamic: bool | None, decisions: str | None) -> None:
+    """Raise an error that lists the values of an option where one has another."""
     if interpretation not in (None, *ACQUIRE):
         raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
     if cache not in ("guards", "same input", "none"):
@@ -88,15 +107,6 @@ def jit(
         raise DovetailError(
             'dynamic=True needs interpretation="bytecode" and cache="guards", the defaults; other programs are compiled for each size'
         )
-    if is_data_parallel(fn):
-        compiled = again(fn.module)
-        return CompiledModule(fn, compiled._cache, compiled_inside(fn, compiled), again)
-    if is_sharded(fn) and not isinstance(fn, CompiledModule):
-        forwards = {module: again(module.forward) for module in innermost_sharded(fn)}
-        return CompiledModule(fn, next(iter(forwards.values()))._cache, call_with(fn, forwards), again)
-    programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
-    call = _compiled_function(fn, programs)
-    return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
 
 
 def _functions(passes: Any) -> tuple[Pass, ...]:

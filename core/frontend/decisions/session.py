@@ -122,21 +122,26 @@ class Session(CountingRequester):
         except GradientDisagreement as wrong:
             raise GoEager("", lasting=False) from wrong
         except Exception as error:
-            if environment.reals and graph.assumptions.computes and isinstance(error, DovetailError):
-                raise graph.start_over(computes=False) from error
-            if (self.late or self.recorder.sizes) and isinstance(raised_in(error), DovetailError):
-                raise self.without_symbols() from error
-            if isinstance(error, (TracedValueError, Unsupported)) and self.recorder.choices.created and self.recorder.inside is not None:
-                raise graph.start_over(creates=True) from error
-            if graph.assumptions.is_compiling and self.recorder.checks_compiling and is_own_error(error):
-                raise graph.start_over(is_compiling=False) from error
-            raise self.give_up(self.eager(error)) from error
+            raise self.way_out(error) from error
         finally:
             self.late.relations.close()
             environment.session = None
             environment.forget()
         graph.came_to_end()
         return edge, self.values, self.objects
+
+    def way_out(self, error: Exception) -> GoEager:
+        """Return what to raise for an error of tracing: a restart with other assumptions where that may help, else the reason to run eagerly."""
+        assumptions, recorder = self.graph.assumptions, self.recorder
+        if self.environment.reals and assumptions.computes and isinstance(error, DovetailError):
+            return self.graph.start_over(computes=False)
+        if (self.late or recorder.sizes) and isinstance(raised_in(error), DovetailError):
+            return self.without_symbols()
+        if isinstance(error, (TracedValueError, Unsupported)) and recorder.choices.created and recorder.inside is not None:
+            return self.graph.start_over(creates=True)
+        if assumptions.is_compiling and recorder.checks_compiling and is_own_error(error):
+            return self.graph.start_over(is_compiling=False)
+        return self.give_up(self.eager(error))
 
     def give_up(self, reason: GoEager) -> GoEager:
         """Let all calls that come here run eagerly, where the reason lasts; return that."""
