@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -214,47 +214,18 @@ class Reader:
 
     def _fresh(self, x: Any, kind: type) -> Any:
         """Return an object written out that the program created."""
-        if kind in (list, tuple):
-            return kind, tuple([self.of(item) for item in x])
-        if kind is dict and "__builtins__" in x:  # the globals of code
-            return "globals", Same(x)
-        if kind is dict:
-            return kind, tuple([(self.of(key), self.of(item)) for key, item in x.items()])
-        if kind is OrderedDict or kind is defaultdict:
-            factory = x.default_factory if kind is defaultdict else vars(x)
-            return kind, tuple([(self.of(key), self.of(item)) for key, item in x.items()]), self.of(factory)
-        if kind is deque:
-            return kind, x.maxlen, tuple([self.of(item) for item in x])
-        if kind is set or kind is frozenset:  # its order depends on the size of its table
-            return kind, sys.getsizeof(x), tuple([self.of(item) for item in x])
-        if kind is CountedRange:
-            return "counted", self.of(x.at), self.of(x.stop), x.step
+        if kind in _CONTENTS:
+            return kind, _CONTENTS[kind](self, x)
         if isinstance(x, RecordsLater):
             return kind, self.of(x.facts())
-        if kind is slice:
-            return kind, tuple([self.of(part) for part in (x.start, x.stop, x.step)])
-        if kind is range:
-            return kind, (x.start, x.stop, x.step)
         if kind in self.tracker.atoms:
             return kind, repr(x)
-        if kind is CellType:
-            try:
-                return "cell", self.of(x.cell_contents)
-            except ValueError:
-                return "cell", None
-        if kind is Source:
-            return "source", source_key(x)
         if kind is BuiltinFunctionType and not isinstance(x.__self__, (ModuleType, type(None))):
             return "method", x.__name__, self.of(x.__self__)
         if isinstance(x, type) and self.tracker.is_fresh(x):
             return "class", x.__qualname__, Same(kind), self.of(x.__bases__), tuple([(name, self.of(part)) for name, part in _parts(x)])
         if isinstance(x, _FIXED) or kind.__name__ in _FIXED_NAMES:
             return "fixed", Same(x)
-        if kind is FunctionType:
-            parts = (x.__closure__, x.__defaults__, x.__kwdefaults__, vars(x) or None)
-            return "function", Same(x.__code__), Same(x.__globals__), tuple([self.of(part) for part in parts])
-        if kind is MethodType:
-            return "method", self.of(x.__func__), self.of(x.__self__)
         if (kind.__name__ in _ITERATORS and kind.__module__ == "builtins") or kind in _DEQUE_ITERATORS:
             return kind.__name__, self._reduced(x.__reduce__())
         if kind.__name__ in _VIEW_ITERATORS and kind.__module__ == "builtins":
@@ -303,6 +274,42 @@ class Reader:
     def text(self, x: Any) -> str:
         """Return what prints with sizes in it, the same for any names of their symbols."""
         return renamed(repr(x), self.names) if self.symbolic else repr(x)
+
+
+def _all_of(reader: Reader, items: Iterable[Any]) -> tuple:
+    return tuple([reader.of(item) for item in items])
+
+
+def _pairs(reader: Reader, x: dict) -> tuple:
+    return tuple([(reader.of(key), reader.of(item)) for key, item in x.items()])
+
+
+def _cell(reader: Reader, x: CellType) -> Any:
+    try:
+        return reader.of(x.cell_contents)
+    except ValueError:
+        return "empty"
+
+
+def _function(reader: Reader, x: FunctionType) -> tuple:
+    return Same(x.__code__), Same(x.__globals__), _all_of(reader, (x.__closure__, x.__defaults__, x.__kwdefaults__, vars(x) or None))
+
+
+_CONTENTS: dict[type, Callable[[Reader, Any], Any]] = {  # a class -> what its instances hold, written out
+    **dict.fromkeys((list, tuple), _all_of),
+    **dict.fromkeys((set, frozenset), lambda reader, x: (sys.getsizeof(x), _all_of(reader, x))),  # its order depends on the size of its table
+    dict: lambda reader, x: Same(x) if "__builtins__" in x else _pairs(reader, x),  # the globals of code are what they are
+    OrderedDict: lambda reader, x: (_pairs(reader, x), reader.of(vars(x))),
+    defaultdict: lambda reader, x: (_pairs(reader, x), reader.of(x.default_factory)),
+    deque: lambda reader, x: (x.maxlen, _all_of(reader, x)),
+    slice: lambda reader, x: _all_of(reader, (x.start, x.stop, x.step)),
+    range: lambda reader, x: (x.start, x.stop, x.step),
+    CountedRange: lambda reader, x: (reader.of(x.at), reader.of(x.stop), x.step),
+    CellType: _cell,
+    FunctionType: _function,
+    MethodType: lambda reader, x: _all_of(reader, (x.__func__, x.__self__)),
+    Source: lambda reader, x: source_key(x),
+}
 
 
 def is_looped_over() -> bool:
