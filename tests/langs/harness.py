@@ -108,7 +108,7 @@ def differences(got: Outcome, want: Outcome, *, rtol: float | None = None, atol:
 def agrees(fn, *args, **tolerance) -> None:
     """`fn` gives what eager gives, strides and arguments afterwards included: whole, decomposed, and as printed text."""
     want = eager(fn, args, {})
-    assert want.error is None
+    assert want.error is None, want.error
     for way in ways().values():
         assert not list(differences(ours(fn, args, {}, way), want, **tolerance))
     assert not list(differences(printed(fn, args, {}), want, **tolerance))

@@ -8,22 +8,13 @@ import harness
 import pytest
 import torch
 import torch.nn.functional as F
-from harness import raises_as_eager
+from harness import agrees, raises_as_eager
 from torch import nn
 
 import dovetail
 
 X = torch.tensor([[0.5, -2.0, 3.0, 0.0], [4.0, -0.5, -6.5, -3.0], [0.3, 6.0, 1.0, -1.0]])
 EDGES = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 100.0, -100.0, 3.0, -3.0, 6.0, 1.0, -1.0, 0.5, -0.5])
-
-
-def agrees(fn, *args, **tolerance) -> None:
-    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None
-    for way in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
 
 
 def gradient(fn, x):

@@ -6,20 +6,12 @@ import harness
 import numpy as np
 import pytest
 import torch
+from harness import agrees
 
 import dovetail
 from dovetail.errors import Unsupported
 
 X = torch.arange(6.0).view(2, 3)
-
-
-def agrees(fn, *args) -> None:
-    """`fn` gives what eager gives: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None, want.error
-    for executors in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, executors), want))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want))
 
 
 MADE = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from eager_versions import OLDEST
-from harness import raises_as_eager
+from harness import agrees, raises_as_eager
 
 import dovetail
 
@@ -18,15 +18,6 @@ N = torch.tensor([[1, -2, 3], [4, 5, -6]])
 B = torch.tensor([[True, False, True], [False, False, True]])
 C = torch.complex(X, X.flip(1))
 EDGES = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 88.5, -88.5, 1e-20])
-
-
-def agrees(fn, *args, **tolerance) -> None:
-    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None
-    for way in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
 
 
 OPERATORS = {

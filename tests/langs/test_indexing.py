@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import harness
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import agrees
 
 import dovetail
 from dovetail.errors import Unsupported
 
 X = torch.arange(60.0).view(3, 4, 5)
 ROWS, J, ONE = torch.tensor([2, -1]), torch.tensor([[0], [3]]), torch.tensor(-2)
-
-
-def agrees(fn, *args, strides: bool = True) -> None:
-    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None, want.error
-    for executors in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, executors), want, strides=strides))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want, strides=strides))
 
 
 KEYS = {

@@ -9,7 +9,7 @@ import harness
 import pytest
 import torch
 import torch.nn.functional as F
-from harness import raises_as_eager
+from harness import agrees, raises_as_eager
 
 import dovetail
 
@@ -18,15 +18,6 @@ X, Y = torch.randn(4, 5), torch.randn(4, 5)
 LOGITS, CLASSES, WEIGHT = torch.randn(6, 5), torch.tensor([0, 4, -100, 2, 2, 1]), torch.rand(5)
 IMAGES, LABELS = torch.randn(2, 5, 3, 4), torch.randint(0, 5, (2, 3, 4))
 REDUCTIONS = ("none", "mean", "sum")
-
-
-def agrees(fn, *args, **tolerance) -> None:
-    """`fn` gives what eager gives: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None
-    for way in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want, **tolerance))
 
 
 def gradients(fn, *args):

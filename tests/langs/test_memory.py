@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import math
 
-import harness
 import pytest
 import torch
-from harness import raises_as_eager
+from harness import agrees, raises_as_eager
 
 import dovetail
 from dovetail.errors import Unsupported
 
 X = torch.tensor([[1.5, -2.0, 3.0], [0.0, 4.25, -5.0]])
-
-
-def agrees(fn, *args) -> None:
-    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None, want.error
-    for executors in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, executors), want))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want))
 
 
 CONVERSIONS = {

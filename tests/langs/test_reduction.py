@@ -8,20 +8,12 @@ import harness
 import pytest
 import torch
 from eager_versions import later
-from harness import raises_as_eager
+from harness import agrees, raises_as_eager
 
 import dovetail
 
 X = torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
 BYTES = torch.tensor([[1, 0, 2], [0, 0, 3]], dtype=torch.uint8)
-
-
-def agrees(fn, *args, **tolerance) -> None:
-    """`fn` gives what eager gives, whole and decomposed."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None
-    for way in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, way), want, **tolerance))
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,12 @@ import harness
 import pytest
 import torch
 from eager_versions import RELEASE
+from harness import agrees
 
 import dovetail
 from dovetail.errors import Unsupported
 
 X = torch.arange(12.0).view(4, 3)
-
-
-def agrees(fn, *args) -> None:
-    """`fn` gives what eager gives, arguments afterwards included: whole, decomposed, and as printed text."""
-    want = harness.eager(fn, args, {})
-    assert want.error is None, want.error
-    for executors in harness.ways().values():
-        assert not list(harness.differences(harness.ours(fn, args, {}, executors), want))
-    assert not list(harness.differences(harness.printed(fn, args, {}), want))
 
 
 VIEWS = {
