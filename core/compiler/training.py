@@ -45,56 +45,79 @@ def counted(program: Trace, trial: Trial) -> Callable[..., Sequence[Any]]:
     return backward
 
 
-def training(trained: Trained, compilation: Compilation) -> Training:
-    """Generate code for a forward and a backward, and connect them to eager autograd.
+class Backwards:
+    """The backward programs of a trained computation: those for calls in which some cotangents are None are compiled when they are first needed.
 
-    The backward for calls in which some cotangents are None, and gradients of gradients, are compiled when they are first needed.
+    Attributes:
+        cut_off: the backward as it was cut off the joint program, with all cotangents.
+        tensors, numbers: the values that the forward saves.
+        trials: those of the backwards that are compiled.
     """
-    executors, account, trials = compilation.executors, compilation.account, list[Trial]()
-    later = compilation.later()
-    split_off = trained.backward[0]
 
-    def generate_backward(steps: list[Trace]) -> Callable[..., Sequence[Any]]:
-        trial = trial_of(steps, executors, account)
+    def __init__(self, trained: Trained, compilation: Compilation):
+        self.cut_off, self.later = trained.backward[0], compilation.later()
+        self.tensors = [p for p in self.cut_off.saved if isinstance(p, TensorProxy)]
+        self.numbers = [p for p in self.cut_off.saved if not isinstance(p, TensorProxy)]
+        self.trials: list[Trial] = []
+
+    def generate(self, steps: list[Trace]) -> Callable[..., Sequence[Any]]:
+        """Generate code for a backward, which counts its calls where it is tried."""
+        trial = trial_of(steps, self.later.executors, self.later.account)
         if trial is None:
             return GENERATE(steps[-1])
-        trials.append(trial)
+        self.trials.append(trial)
         return counted(steps[-1], trial)
 
-    def backward_without(absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
-        with compilation.settled(), without_collector():
-            present = drop_cotangents(split_off, [split_off.cotangents[i] for i in absent])
-            return generate_backward(lower(BACKWARD, present, later))
+    def without(self, absent: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
+        """Compile the backward for calls in which the cotangents at these positions are None."""
+        with self.later.settled(), without_collector():
+            present = drop_cotangents(self.cut_off, [self.cut_off.cotangents[i] for i in absent])
+            return self.generate(lower(BACKWARD, present, self.later))
 
-    @cache
-    def reads(group: frozenset[int]) -> list[int]:
-        with compilation.settled(), without_collector():
-            program = drop_cotangents(split_off, [p for i, p in enumerate(split_off.cotangents) if i not in group])
+    def reads(self, group: frozenset[int]) -> list[int]:
+        """Return the positions of the saved tensors that the gradients of these cotangents alone read."""
+        with self.later.settled(), without_collector():
+            program = drop_cotangents(self.cut_off, [p for i, p in enumerate(self.cut_off.cotangents) if i not in group])
         read = {p for line in program.lines for p in line.reads}
-        return [i for i, p in enumerate(tensors) if p in read]
+        return [i for i, p in enumerate(self.tensors) if p in read]
 
+
+def training(trained: Trained, compilation: Compilation) -> Training:
+    """Generate code for a forward and a backward, and connect them to eager autograd; gradients of gradients are compiled when first needed."""
+    account, later, environment = compilation.account, compilation.later(), compilation.environment
     if account is not None:
         account.programs = 2
-    tensors = [p for p in split_off.saved if isinstance(p, TensorProxy)]
-    numbers = [p for p in split_off.saved if not isinstance(p, TensorProxy)]
+    backwards = Backwards(trained, compilation)
     by_executors = [] if trained.rules is None else trained.rules.by_executors
-    twice = trained.twice, [line for line, _ in by_executors]
-    pullback = Pullback(trained.joint, tensors, numbers, compilation.written, lambda program: with_history(program, later), *twice)
     pulled, constant = _positions(trained.joint)
-    delivered = stages(trained.backward[-1]) if compilation.stage_bytes is not None else []
-    forward, backwards = GENERATE(trained.forward[-1]), {(): generate_backward(trained.backward)}
-    saves = compilation.environment is not None and bool(split_off.saved)
-    check = compilation.environment.check_backward() if compilation.environment is not None else None
-    orders = [None if p.spec.strides is None else p.spec.order for p in split_off.cotangents]
-    unreached = _unreached(trained.joint)
-    independent = Independent(cache(partial(apart, split_off)), reads)
-    functions = forward, pulled, constant, pullback, backward_without, independent
-    bridge = Bridge(*functions, orders, backwards, delivered, compilation.layouts, check, saves, unreached)
+    bridge = Bridge(
+        forward=GENERATE(trained.forward[-1]),
+        pulled=pulled,
+        constant=constant,
+        pullback=Pullback(
+            trained.joint,
+            backwards.tensors,
+            backwards.numbers,
+            compilation.written,
+            build=lambda program: with_history(program, later),
+            twice=trained.twice,
+            by_executors=[line for line, _ in by_executors],
+        ),
+        backward_without=backwards.without,
+        independent=Independent(cache(partial(apart, backwards.cut_off)), cache(backwards.reads)),
+        orders=[None if p.spec.strides is None else p.spec.order for p in backwards.cut_off.cotangents],
+        backwards={(): backwards.generate(trained.backward)},
+        stages=stages(trained.backward[-1]) if compilation.stage_bytes is not None else [],
+        layouts=compilation.layouts,
+        check=environment.check_backward() if environment is not None else None,
+        saves=environment is not None and bool(backwards.cut_off.saved),
+        unreached=_unreached(trained.joint),
+    )
     by_rules = [(line, ex) for line, ex in by_executors if not ex.last_resort]
-    tried = trial_of(trained.forward, executors, account, by_rules)
+    tried = trial_of(trained.forward, compilation.executors, account, by_rules)
     if tried is not None:
-        trials.insert(0, tried)
-    return Training(bridge, bridge.beside(tried.run) if tried is not None else None, trials)
+        backwards.trials.insert(0, tried)
+    return Training(bridge, bridge.beside(tried.run) if tried is not None else None, backwards.trials)
 
 
 def with_history(program: Trace, compilation: Compilation) -> Callable[..., tuple]:
