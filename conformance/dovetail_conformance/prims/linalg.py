@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -98,8 +99,7 @@ def convolution_errors(device: Device) -> Iterator[ErrorSample]:
 
 
 def np_convolution(x: np.ndarray, weight: np.ndarray, **window: Any) -> np.ndarray:
-    spread = np_spread(weight, x.shape, **window)
-    shape, matrix = spread
+    shape, matrix = np_spread(weight, x.shape, **window)
     return np.einsum("bi,io->bo", x.reshape(x.shape[0], -1), matrix).reshape(x.shape[0], *shape)
 
 
@@ -122,14 +122,13 @@ def np_spread(weight: np.ndarray, shape: tuple, *, transposed: bool, output_padd
     )
     matrix = np.zeros((*shape[1:], weight.shape[0], *out), weight.dtype)
     per_in, per_out = weight.shape[1], weight.shape[0] // groups
-    for place in np.ndindex(*out):
-        for tap in np.ndindex(*weight.shape[2:]):
-            at = tuple(o * s - p + t * d for o, s, p, t, d in zip(place, window["stride"], window["padding"], tap, window["dilation"], strict=True))
-            if all(0 <= a < n for a, n in zip(at, sizes, strict=True)):
-                for o in range(weight.shape[0]):
-                    first = (o // per_out) * per_in
-                    for i in range(per_in):
-                        matrix[(first + i, *at, o, *place)] += weight[(o, i, *tap)]
+    for place, tap in product(np.ndindex(*out), list(np.ndindex(*weight.shape[2:]))):
+        at = tuple(o * s - p + t * d for o, s, p, t, d in zip(place, window["stride"], window["padding"], tap, window["dilation"], strict=True))
+        if not all(0 <= a < n for a, n in zip(at, sizes, strict=True)):
+            continue
+        for o in range(weight.shape[0]):
+            first = (o // per_out) * per_in
+            matrix[(slice(first, first + per_in), *at, o, *place)] += weight[(o, slice(None), *tap)]
     return (weight.shape[0], *out), matrix.reshape(int(np.prod(shape[1:])), -1)
 
 

@@ -295,9 +295,7 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
                 rest = b if a in gone else a
                 env[line.out] = in_layout_of(line.out, substitute(rest, env))
             else:
-                for p in missing:
-                    if p not in zeros:
-                        zeros[p] = zeros_like(p)
+                zeros |= {p: zeros_like(p) for p in dict.fromkeys(missing) if p not in zeros}
                 new.lines.append(substitute(line, env | {p: zeros[p] for p in missing} if missing else env))
     new.cotangents = [p for p in backward.cotangents if p not in set(absent)]
     new.inputs = [*new.saved, *new.cotangents]

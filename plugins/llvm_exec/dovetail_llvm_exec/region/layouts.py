@@ -24,23 +24,28 @@ def align(graph: Graph) -> frozenset[Node]:
         (x,), dims = node.args, node.params["dims"]
         if is_symbolic(x.shape) or x.numel < LEAST:
             continue
-        order = row_order(x, dims if node.op in ("argmax", "argmin") else ())
-        pending, seen = [node], {node}
-        while pending:
-            user = pending.pop()
-            for source in user.nodes:
-                if source.shape != x.shape or not lies_across(source, order):
-                    if source.shape == x.shape and source not in seen and _passes_on(source):
-                        seen.add(source)
-                        pending.append(source)
-                elif user.op == "copy" and not lies_across(user, order):
-                    kept.add(user)
-                elif source.op == "input" or source.base.op == "input":
-                    user.args = tuple(_copied(graph, source, order, copies) if a is source else a for a in user.args)
-                elif source not in seen and _passes_on(source):
-                    seen.add(source)
-                    pending.append(source)
+        kept |= _read_copies(graph, node, row_order(x, dims if node.op in ("argmax", "argmin") else ()), copies)
     return frozenset({*kept, *copies.values()})
+
+
+def _read_copies(graph: Graph, node: Node, order: Sequence[int], copies: dict[tuple[Node, tuple[int, ...]], Node]) -> set[Node]:
+    """Let a reduction, and what it reads at the same places, read copies of inputs that lie across `order`; return those that are nodes already."""
+    (x,), kept = node.args, set[Node]()
+    pending, seen = [node], {node}
+    while pending:
+        user = pending.pop()
+        for source in user.nodes:
+            if source.shape != x.shape:
+                continue
+            across = lies_across(source, order)
+            if across and user.op == "copy" and not lies_across(user, order):
+                kept.add(user)
+            elif across and (source.op == "input" or source.base.op == "input"):
+                user.args = tuple(_copied(graph, source, order, copies) if a is source else a for a in user.args)
+            elif source not in seen and _passes_on(source):
+                seen.add(source)
+                pending.append(source)
+    return kept
 
 
 def row_order(x: Node, last: Sequence[int]) -> list[int]:
