@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from dovetail.frontend.decisions.requests import Need
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
 from dovetail.frontend.modules.wrapped_modules import gradient_stage_bytes
 from dovetail.trace import BoundSymbol, leaves
+from dovetail.trace.source_location import warn_caller
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class FunctionCompiler:
         """Warn once that sizes which the user declared dynamic are not."""
         if sentence not in self.size_warnings:
             self.size_warnings.add(sentence)
-            warnings.warn(f"{name_of(self.fn)}: {sentence}", stacklevel=7)
+            warn_caller(f"{name_of(self.fn)}: {sentence}")
 
 
 def weakly(method: Callable) -> Callable[..., None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -81,3 +82,11 @@ def user_line() -> str:
                 break
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the innermost running line that is neither this package's nor torch's."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and _is_inside(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

@@ -236,6 +236,33 @@ def test_an_argument_that_is_read_late_and_one_whose_size_is_needed_as_an_int(dy
     assert re.search(r"args\[0\]\.shape\[0\] is compiled for each value, since .*test_late_sizes.py:\d+ needs it as a plain number", sentence)
 
 
+def needs_rows_after_a_value(x):
+    return x * 2 if x.sum() > 0 else sum([x[i] for i in range(x.shape[0])])
+
+
+def needs_rows_before_a_value(x):
+    rows = sum([x[i] for i in range(x.shape[0])])
+    return rows if rows.sum() > 0 else x
+
+
+def needs_rows(x):
+    return sum([x[i] for i in range(x.shape[0])])
+
+
+@pytest.mark.parametrize("function", [needs_rows, needs_rows_before_a_value, needs_rows_after_a_value])
+def test_a_warning_of_sizes_is_at_the_line_of_the_call(function):
+    fn = compiled(function, dynamic=True)
+
+    def call(x):
+        return fn(x)
+
+    with pytest.warns(UserWarning, match="is compiled for each value") as caught:
+        call(torch.ones(4, 3))
+        call(-torch.ones(4, 3))
+    places = {(each.filename, each.lineno) for each in caught if "is compiled for each value" in str(each.message)}
+    assert places == {(__file__, call.__code__.co_firstlineno + 1)}
+
+
 def test_a_number_of_parts_leaves_their_sizes_symbols():
     def halves(x, t):
         parts = []
