@@ -165,6 +165,19 @@ def test_opaque_functions_get_what_they_get_in_eager_mode(program):
         assert outcomes(dovetail.jit, program) == outcomes(lambda function: function, program)
 
 
+def test_what_wraps_an_opaque_function_is_traced():
+    @functools.wraps(scaled)
+    def twice(x, factor):
+        return scaled(x, factor) + scaled(x + 1, factor)
+
+    compiled, factor = dovetail.jit(lambda x: twice(x, ONE)), ONE.value
+    torch.testing.assert_close(compiled(torch.ones(3)), torch.ones(3) * 3 * factor)
+    assert str(dovetail.last_traces(compiled)[0]).count("untraced.scaled") == 2
+
+
+ONE = Factor(2.0)
+
+
 @pytest.mark.parametrize("kind", [Factor, Slotted, lambda value: SimpleNamespace(value=value)])
 def test_an_object_is_the_same_one_at_each_call_of_a_program(kind):
     compiled, x = dovetail.jit(lambda x, factor: scaled(x, factor)), torch.ones(3)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -21,6 +22,7 @@ from dovetail.torch_internals import no_torch_function
 from dovetail.trace import printing, tree_map
 
 FUNCTIONS = SimpleNamespace()  # the registry: name -> function, as printed programs call them
+_OPAQUE: WeakSet[Callable] = WeakSet()  # the registry: what `opaque_function` has returned
 SPACES["untraced"] = FUNCTIONS
 printing.ROOTS["untraced"] = printing.Root("from dovetail.langs.torch.binding.opaque_user import FUNCTIONS as untraced", FUNCTIONS)
 
@@ -79,7 +81,7 @@ def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = No
         with no_torch_function():
             return opaque(watched if recorder.get().environment.grad_enabled() else real, args, kwargs)
 
-    call.is_opaque = True
+    _OPAQUE.add(call)
     return call
 
 
@@ -112,4 +114,4 @@ def _content(value: Any) -> Any:
 
 def is_opaque(function: Any) -> bool:
     """Return whether a function is one that `opaque_function` has returned."""
-    return getattr(function, "is_opaque", False) is True
+    return type(function) is FunctionType and function in _OPAQUE
