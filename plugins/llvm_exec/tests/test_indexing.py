@@ -27,6 +27,7 @@ def test_index_select_and_gather(dim):
     [
         (lambda x, i: F.embedding(i, x), IndexError),
         (lambda x, i: torch.index_select(x, 0, i), IndexError),
+        (lambda x, i: torch.index_select(x.t(), 1, i), RuntimeError),
         (lambda x, i: torch.gather(x, 0, i[:, None]), RuntimeError),
     ],
 )

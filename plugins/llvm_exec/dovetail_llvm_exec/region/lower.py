@@ -224,7 +224,8 @@ def _embedding(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> 
 def _take(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
     x, index = node.args
     dim = node.params["dim"]
-    return _looked_up(low, x, coords, dim, _checked(low, index, (coords[dim],), x.shape[dim], mask), mask)
+    fault = "RuntimeError" if dim else "IndexError"  # as torch.index_select raises
+    return _looked_up(low, x, coords, dim, _checked(low, index, (coords[dim],), x.shape[dim], mask, fault), mask)
 
 
 def _take_along_axis(low: Lowering, node: Node, coords: Coords, mask: Expr | None) -> Expr:
