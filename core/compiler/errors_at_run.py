@@ -7,7 +7,8 @@ eager mode has done what precedes the error in the function.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import and_
 from typing import Any
 
 from dovetail import prims
@@ -17,8 +18,9 @@ from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.decisions.generators import Generators
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.interpreter.tracebacks import error_text
+from dovetail.trace import BoundSymbol
 from dovetail.trace.passes.functionalize import written_inputs
-from dovetail.trace.raising import fails_late
+from dovetail.trace.raising import fails_late, raises
 
 
 def name_of(fn: Callable) -> str:
@@ -35,14 +37,15 @@ def generators_of(acquired: Acquired, programs: Programs) -> Generators | None:
     changes = acquired.changes or (bool(programs.epilogue) and bool(written_inputs(programs.epilogue[-1])))
     lines = [line for line in programs.computation[-1].lines if line.symbol is not prims.delete]
     generators = Generators()
-    if (
-        not changes
-        or acquired.calls
-        or programs.compilation.distribution is not None
-        or any([late and line.implementation is not None and line.implementation.writes for line, late in zip(lines, fails_late(lines), strict=True)])
-    ):
+    if not changes or acquired.calls or programs.compilation.distribution is not None or not _may_end_early(lines):
         return None
     return generators if generators.note(lines) is None else None
+
+
+def _may_end_early(lines: Sequence[BoundSymbol]) -> bool:
+    """Return whether a program may raise, and has written none of its inputs then; one that writes none may, since anything can fail."""
+    writing = [line.implementation is not None and bool(line.implementation.writes) for line in lines]
+    return not any(writing) or (any(map(raises, lines)) and not any(map(and_, writing, fails_late(lines))))
 
 
 def before_changes(compute: Callable) -> Callable:

@@ -68,7 +68,7 @@ def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = No
             )
         return result
 
-    for suffix, function in (("", real), ("_in_grad_mode", watched)):
+    for suffix, function in (("", watched), ("_without_grad", real)):
         setattr(FUNCTIONS, f"{name}{suffix}", function)
         NAMED[function] = f"untraced.{name}{suffix}"
         if meta is not None:
