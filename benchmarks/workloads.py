@@ -272,6 +272,18 @@ def transposed_sum() -> Case:
     return Case(lambda x, y: x.t() + y * 2, (torch.randn(1024, 1024), torch.randn(1024, 1024)))
 
 
+def sine_positions(places: Tensor) -> Tensor:
+    """The positions of image transformers: sines and cosines in turns, with a frequency for each channel."""
+    channels = torch.arange(128, dtype=torch.float32)
+    angles = places[..., None] / 10000 ** (2 * torch.div(channels, 2, rounding_mode="floor") / 128)
+    return torch.stack((angles[..., 0::2].sin(), angles[..., 1::2].cos()), -1).flatten(-2)
+
+
+@workload("sine-positions", "sine positions, 2 x 32 x 32 x 128", seconds=3e-3, compiling=11)
+def sine_positions_of_an_image() -> Case:
+    return Case(sine_positions, (torch.rand(2, 32, 32),))
+
+
 @workload("view", "one view, 256 elements", seconds=1e-6, compiling=9)
 def view() -> Case:
     return Case(lambda x: x.view(-1), (torch.randn(16, 16),))
