@@ -422,6 +422,18 @@ def test_a_script_replays_the_case_alone(folder, tmp_path, new_process):
     assert mended.returncode == 0 and "it agrees" in mended.stdout
 
 
+def test_a_script_has_symbolic_sizes_as_they_were(folder, tmp_path, new_process):
+    plugin = PLUGIN.replace("torch.sin, lambda input: torch.sin(input) + 1", "torch.roll, lambda input, *args: torch.roll(input, *args) + 1")
+    plugin = plugin.replace('version="1.0"', 'version="1.0", symbolic=True')
+    (tmp_path / "mine.py").write_text(plugin)
+    program = "import torch, dovetail; dovetail.jit(lambda x: torch.roll(x, x.shape[0] // 2, 0), dynamic=True)(torch.randn(9, 5))"
+    env = {"DOVETAIL_PLUGINS": str(tmp_path / "mine.py"), "DOVETAIL_TRIAL_FOLDER": str(folder), "DOVETAIL_EXECUTORS": "mine,torch"}
+    assert "DisagreementWarning: mine disagrees" in new_process(["-c", program], env=env).stderr
+    (script,) = folder.glob("*.py")
+    again = new_process([script], env=env)
+    assert again.returncode == 1 and "elements differ" in again.stdout, again.stderr
+
+
 PLUGIN = """
 import torch
 from dovetail.extend import OperatorExecutor, hookimpl

@@ -7,6 +7,7 @@ executor, and exits with 1 while the two disagree.
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import torch
 
 from dovetail.executors.contract.executor import Executor
 from dovetail.executors.discovery.plugin_errors import named
-from dovetail.executors.trials.reference import parts
-from dovetail.trace import BoundSymbol, Proxy, Trace
+from dovetail.executors.trials.reference import parts, sizes_of
+from dovetail.prims.sizes import Size
+from dovetail.trace import BoundSymbol, Proxy, Trace, tree_map
 from dovetail.trace.printing import save
 
 SCRIPT = '''"""{title}
@@ -45,7 +47,8 @@ def write(folder: Path, name: str, line: BoundSymbol, inputs: dict[Proxy, Any], 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
     case = Trace("case", inputs=list(inputs), outputs=tuple(line.writes))
-    case.lines = [part.replace(implementation=None) for part in parts(line)]
+    sizes = sizes_of(inputs)
+    case.lines = [_of_sizes(part.replace(implementation=None), sizes) for part in parts(line)]
     save(case, path)
     versions = f"{named(ex)}, torch {torch.__version__}, Python {platform.python_version()}"
     title = f"{ex.name} disagreed with the reference in {line.symbol}."
@@ -53,3 +56,9 @@ def write(folder: Path, name: str, line: BoundSymbol, inputs: dict[Proxy, Any], 
     path.write_text(text)
     torch.save([x.detach().cpu() if isinstance(x, torch.Tensor) else x for x in inputs.values()], path.with_suffix(".pt"))
     return str(path)
+
+
+def _of_sizes(line: BoundSymbol, sizes: Mapping[str, int]) -> BoundSymbol:
+    """Return a line with its symbolic sizes as they are in this call."""
+    args, kwargs = tree_map(lambda x: x.evaluate(sizes) if type(x) is Size else x, (line.args, line.kwargs))
+    return line.replace(args=args, kwargs=kwargs)

@@ -150,7 +150,7 @@ def _wide(
     line: BoundSymbol, inputs: dict[Proxy, Any], executors: Priority, noise: torch.Generator | None, wanted: Collection[Proxy] | None
 ) -> list[Any] | None:
     env = {p: widened(x.detach()) if isinstance(x, Tensor) else x for p, x in inputs.items()}
-    env |= _symbols(inputs)
+    env |= sizes_of(inputs)
     lines = needed(list(prims_of(parts(line))), tuple(line.writes if wanted is None else wanted))
     try:
         with torch.no_grad():
@@ -160,7 +160,7 @@ def _wide(
         return None
 
 
-def _symbols(inputs: Mapping[Proxy, Any]) -> dict[str, int]:
+def sizes_of(inputs: Mapping[Proxy, Any]) -> dict[str, int]:
     """Return the values of the symbols that are sizes of tensors, by name."""
     shapes = [(p.spec.shape, x.shape) for p, x in inputs.items() if isinstance(x, Tensor) and isinstance(p, TensorProxy)]
     pairs = [(str(n), m) for shape, now in shapes if len(shape) == len(now) for n, m in zip(shape, now, strict=True) if type(n) is Size]
