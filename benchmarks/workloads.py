@@ -273,7 +273,7 @@ def transposed_sum() -> Case:
 
 
 def sine_positions(places: Tensor) -> Tensor:
-    """The positions of image transformers: sines and cosines in turns, with a frequency for each channel."""
+    """Compute the positions of image transformers: sines and cosines in turns, with a frequency for each channel."""
     channels = torch.arange(128, dtype=torch.float32)
     angles = places[..., None] / 10000 ** (2 * torch.div(channels, 2, rounding_mode="floor") / 128)
     return torch.stack((angles[..., 0::2].sin(), angles[..., 1::2].cos()), -1).flatten(-2)
