@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -62,7 +62,7 @@ def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = No
             passed = []
         with torch.enable_grad():
             result = real(*args, **kwargs)
-        if not _requiring(result) <= set(map(id, passed)):
+        if not _requiring(result, passed) <= set(map(id, passed)):
             raise EagerCall(
                 f"{base_name}, which is marked as opaque, reads a tensor that requires a gradient and is no argument of it; pass it as one"
             )
@@ -85,18 +85,18 @@ def opaque_function(fn: Callable | None = None, /, *, meta: Callable | None = No
     return call
 
 
-def _requiring(result: Any) -> set[int]:
-    """Return the ids of the leaves to which gradients of results flow."""
+def _requiring(result: Any, passed: Sequence[torch.Tensor]) -> set[int]:
+    """Return the ids of the leaves to which gradients of results flow, but through what was `passed`."""
     tensors = [x for x in tensors_in(result, torch.Tensor) if x.requires_grad]
     leaves = {id(x) for x in tensors if x.is_leaf}
-    waiting, seen = [x.grad_fn for x in tensors if x.grad_fn is not None], set[Any]()
+    waiting, seen = [x.grad_fn for x in tensors if not x.is_leaf], {x.grad_fn for x in passed if not x.is_leaf}
     while waiting:
         node = waiting.pop()
         if node not in seen:
             seen.add(node)
             waiting += [following for following, _ in node.next_functions if following is not None]
-            if (leaf := getattr(node, "variable", None)) is not None:
-                leaves.add(id(leaf))
+            if type(node).__name__ == "AccumulateGrad":
+                leaves.add(id(node.variable))
     return leaves
 
 
