@@ -1,4 +1,4 @@
-"""Attributes of classes as they stand there, read without running code of the class."""
+"""Attributes of classes and objects as they stand there, read without running code of the class."""
 
 from __future__ import annotations
 
@@ -62,3 +62,17 @@ def bound(raw: Any, instance: Any, cls: type) -> Any:
     """Return what an attribute of a class is for an instance, or for the class where there is none: its `__get__` decides."""
     get = getattr(type(raw), "__get__", None)
     return raw if get is None else get(raw, instance, cls)
+
+
+def slots_of(cls: type) -> list[str]:
+    """Return the names of the slots that a class adds, but for those of the dict of attributes and of weak references."""
+    slots = cls.__dict__.get("__slots__", ())
+    return [name for name in ((slots,) if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__")]
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Return the attributes that an object keeps itself, in its dict and in slots."""
+    attributes = dict(getattr(value, "__dict__", None) or {})
+    for cls in type(value).__mro__:
+        attributes |= {name: getattr(value, name) for name in slots_of(cls) if hasattr(value, name)}
+    return attributes

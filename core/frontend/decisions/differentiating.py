@@ -62,9 +62,7 @@ class DifferentiatingRequester(DrawingRequester):
         if not leaves or not torch.is_grad_enabled():
             return super().call_outside(function, args, kwargs)
         if not all(map(self.can_reach, leaves)):
-            raise EagerCall(
-                "an operation whose result depends on values, as x[mask], has a gradient for a leaf that the program has created and written since"
-            )
+            raise EagerCall("an operation that needs values, as x[mask], has a gradient for a leaf that the program has created and written since")
         result = super().call_outside(function, args, kwargs)
         autograd.derived.update(dict.fromkeys(proxies_in(result), reads))
         return result

@@ -80,12 +80,12 @@ class Edge:
         target: what follows; None for the rest of an eager call.
         trace: the pure program.
         prologue: the guards as a program.
-        count: how often it was taken.
+        count: how often calls went along it.
         eager: why calls run eagerly from here on; None where they do not.
         conditions: what it assumes of sizes, as text, and as expressions over the values that arrive at its source.
         selects: the decisions on the way that it computes both outcomes of.
-        before: the edge whose place it took by that; None where it took none.
-        tried: whether it was asked if it could do so for those that follow.
+        before: the edge that it replaced by that; None where it replaced none.
+        tried: whether doing so for those that follow was tried.
     """
 
     check: Callable[[tuple, dict], Any] | None = None

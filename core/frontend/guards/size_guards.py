@@ -18,8 +18,8 @@ class SizeGuards:
     says it.  So a condition stands behind the lines that bound what it divides by, and before the shape checks that divide by it.
     """
 
-    def __init__(self, sizes: SymbolicSizes, taken: Sequence[Proxy]):
-        self.sizes, self.relations, self.taken = sizes, sizes.relations, frozenset(taken)
+    def __init__(self, sizes: SymbolicSizes, inputs: Sequence[Proxy]):
+        self.sizes, self.relations, self.inputs = sizes, sizes.relations, frozenset(inputs)
         self.origins = {atom.number: atom.origin for atom in self.relations.symbols()}
         self.waiting: list[Form] = self.relations.guards()
         self.relations.close()
@@ -28,14 +28,14 @@ class SizeGuards:
 
     def takes_size_of(self, proxy: Proxy) -> bool:
         """Return whether the program takes a symbol of a tensor."""
-        return any([atom.proxy in self.taken for _, atom in self.sizes.of_tensor.get(proxy, ())])
+        return any([atom.proxy in self.inputs for _, atom in self.sizes.of_tensor.get(proxy, ())])
 
     def of_tensor(self, proxy: Proxy) -> list[BoundSymbol]:
         """Return the lines that read the symbols of a tensor, and the conditions that can be checked then."""
         lines = []
         for dim, atom in self.sizes.of_tensor[proxy]:
             free = atom.number not in self.relations.equal
-            if free or atom.proxy in self.taken:
+            if free or atom.proxy in self.inputs:
                 lines.append(BoundSymbol(prims.size, (proxy,), {"dim": dim}, atom.proxy, [proxy]))
             if free:
                 self.read.add(atom)

@@ -192,7 +192,7 @@ class CallHooks(ValueHooks):
         return NULL
 
     def _class(self, tracker: Tracker, cls: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a class whose instances are not what its code creates; NULL for any other."""
+        """Call a class with another meaning than its code; NULL for any other."""
         if cls is torch.Generator:
             return self.generators.create(*native_arguments(tracker, cls, args, kwargs))
         if cls is torch.profiler.record_function:  # its range is ignored, and so is its name

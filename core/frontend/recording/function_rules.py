@@ -186,7 +186,7 @@ def _profiled_range(tracker: Any, function: Any, args: Args, kwargs: Kwargs, fra
 
 
 def _recorded_as(traced: Callable) -> Rule:
-    """Return the rule for a function in whose place one of this package records what it does."""
+    """Return the rule that calls `traced`, of this package, in the place of a function."""
 
     def call(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
         guard_same(tracker, function)
@@ -196,7 +196,7 @@ def _recorded_as(traced: Callable) -> Rule:
 
 
 def _context(cls: type, rule: Callable) -> dict[Any, Rule]:
-    """Return the rules for entering and leaving a context whose class is in Python."""
+    """Return the rules for entering and leaving a context of a class in Python."""
     return {cls.__enter__: partial(rule, entered=True), cls.__exit__: partial(rule, entered=False)}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail.errors import EagerCall
-from dovetail.frontend.class_lookup import HEAP
+from dovetail.frontend.class_lookup import HEAP, attributes_of
 from dovetail.frontend.classify_calls import is_torch
 from dovetail.frontend.interpreter.tracking.constants import is_member
 from dovetail.frontend.recording.generators import guard_same
@@ -34,7 +34,7 @@ class OpaqueArguments:
         objects = [x for leaf in leaves(arguments) for x in _parts(leaf) if _is_object(tracker, x)]
         for x in objects:
             self._check(tracker, name, x)
-        before = list(map(_attributes, objects))
+        before = list(map(attributes_of, objects))
         yield
         for x, attributes in zip(objects, before):
             if _put_back(x, attributes):
@@ -80,21 +80,12 @@ def _is_object(tracker: Tracker, x: Any) -> bool:
 def _is_constant(tracker: Tracker, x: Any) -> bool:
     """Return whether the program has created x, and it never changes."""
     frozen = is_dataclass(x) and type(x).__dataclass_params__.frozen
-    return frozen and tracker.source(x) is None and all([type(value) in tracker.atoms for value in _attributes(x).values()])
-
-
-def _attributes(x: Any) -> dict[str, Any]:
-    """Return the attributes that x keeps itself."""
-    return {
-        name: getattr(x, name)
-        for name in (*getattr(x, "__dict__", ()), *[name for cls in type(x).__mro__ for name in _slots(cls)])
-        if hasattr(x, name)
-    }
+    return frozen and tracker.source(x) is None and all([type(value) in tracker.atoms for value in attributes_of(x).values()])
 
 
 def _put_back(x: Any, before: dict[str, Any]) -> bool:
     """Give x the attributes that it had before; return whether others have been set or deleted."""
-    now = _attributes(x)
+    now = attributes_of(x)
     changed = [name for name in {**before, **now} if name not in before or name not in now or now[name] is not before[name]]
     for name in changed:
         if name in before:
@@ -102,11 +93,6 @@ def _put_back(x: Any, before: dict[str, Any]) -> bool:
         else:
             object.__delattr__(x, name)
     return bool(changed)
-
-
-def _slots(cls: type) -> tuple[str, ...]:
-    slots = cls.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _is_below(source: Source, other: Source) -> bool:

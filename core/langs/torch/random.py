@@ -259,7 +259,7 @@ def _filled(x: Tensor, draw: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _in_memory_order(x: Tensor, layout: TensorSpec) -> Tensor:
-    """Return x, or the view of it whose dimensions are in the order that those of `layout` have in memory."""
+    """Return x, or the view of it with its dimensions in the order that those of `layout` have in memory."""
     return x if layout.strides is None else prims.transpose(x, order=layout.order)
 
 

@@ -113,7 +113,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
 def symbols_of(lines: list[BoundSymbol], cotangents: Collection[Proxy]) -> dict[Atom, None]:
     """Return the symbols in `lines` and `cotangents`.
 
-    A backward gets them as numbers where no saved tensor has such a size: a cotangent may be None, so that none is asked for its size.
+    A backward gets them as numbers where no saved tensor has such a size: a cotangent may be None, and shows no size then.
     """
     specs = [p.spec for p in (*cotangents, *[p for line in lines for p in line.writes]) if isinstance(p, TensorProxy)]
     used: dict[Atom, None] = {}

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.class_lookup import HEAP, IMMUTABLE, NULL, lookup
+from dovetail.frontend.class_lookup import HEAP, IMMUTABLE, NULL, lookup, slots_of
 from dovetail.frontend.interpreter.tracking.holders import VIEWS
 from dovetail.frontend.interpreter.tracking.rules import is_state
 
@@ -81,10 +81,8 @@ def is_of_python(cls: type) -> bool:
     """Return whether a class statement created `cls`, so that its instances have no more than those of its base, attributes and slots."""
     if not cls.__flags__ & HEAP or cls.__flags__ & IMMUTABLE or isinstance(cls.__dict__.get("__new__"), BuiltinFunctionType):
         return False
-    slots = cls.__dict__.get("__slots__", ())
-    named = [name for name in ((slots,) if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__")]
     more = [cls.__dictoffset__ != 0 and not cls.__base__.__dictoffset__, cls.__weakrefoffset__ > 0 and not cls.__base__.__weakrefoffset__]
-    return cls.__basicsize__ <= cls.__base__.__basicsize__ + _POINTER * (len(named) + sum(more))
+    return cls.__basicsize__ <= cls.__base__.__basicsize__ + _POINTER * (len(slots_of(cls)) + sum(more))
 
 
 def _exception(value: BaseException, base: type, of: Callable[[Any], Template], attributes: Callable[[Any], Filler]) -> Recipe:

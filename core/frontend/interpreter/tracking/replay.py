@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from dovetail.errors import EagerCall, Unsupported
-from dovetail.frontend.class_lookup import NULL, lookup
+from dovetail.frontend.class_lookup import NULL, attributes_of, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import plain_kind
 from dovetail.frontend.interpreter.tracking.container_bases import CONTAINERS, base_of
@@ -192,12 +192,7 @@ class Templates:
         return fill
 
     def _attributes(self, value: Any) -> Callable[[Any, Values], None]:
-        parts = {name: self.of(item) for name, item in (getattr(value, "__dict__", None) or {}).items()}
-        for cls in type(value).__mro__:
-            slots = cls.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    parts[name] = self.of(getattr(value, name))
+        parts = {name: self.of(item) for name, item in attributes_of(value).items()}
 
         def fill(target: Any, values: Values) -> None:
             for name, part in parts.items():
