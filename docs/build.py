@@ -1,4 +1,4 @@
-"""Makes what repeats the code or results: docs/{options,api,ecosystem}.md, the figures in README.md, the lanes in CONTRIBUTING.md.
+"""Makes what repeats the code or results: docs/{options,api,ecosystem}.md, the summary and figures in README.md, the lanes in CONTRIBUTING.md.
 
 `make docs` runs it, and a test says when it is due.
 
@@ -23,6 +23,7 @@ from dovetail.prims import Symbol
 
 HERE = Path(__file__).parent
 README, RESULTS = HERE.parent / "README.md", HERE.parent / "benchmarks" / "results"
+SUMMARY = ("<!-- summary: made by docs/build.py from benchmarks/results -->", "<!-- end of summary -->")
 FIGURES = ("<!-- figures: made by docs/build.py from benchmarks/results -->", "<!-- end of figures -->")
 CONTRIBUTING = HERE.parent / "CONTRIBUTING.md"
 LANES = ("<!-- lanes: made by docs/build.py from release/results -->", "<!-- end of lanes -->")
@@ -99,6 +100,18 @@ def first_line(value: Any) -> str:
     return doc.strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
+def summary() -> str:
+    """Format the geometric means of the last `make bench`, and the range of first calls."""
+    kept = json.loads((RESULTS / "comparison.json").read_text())
+    against = {beside["other"]: beside for beside in kept["summary"] if beside["subject"] == "dovetail"}
+    eager, peer = against["eager"], against["torch.compile"]
+    ours, theirs = ([row["first"] for row in kept["rows"] if row["subject"] == name and "first" in row] for name in ("dovetail", "torch.compile"))
+    spans = f"{min(ours):.1f} to {max(ours):.1f} s instead of {min(theirs):.0f} to {max(theirs):.0f} s"
+    where = f"On the {eager['rows']} workloads of our benchmark, on {kept['about']['cores']} CPU cores (geometric means, [all figures](#figures)):"
+    warm = f"- **{eager['warm']:.2g}x** the speed of eager PyTorch once compiled, and {peer['warm']:.2g}x that of `torch.compile`;"
+    return "\n".join([where, "", warm, f"- **{peer['first']:.2g}x** shorter first calls than `torch.compile`: {spans}."])
+
+
 def figures() -> str:
     """Format the last results of `make bench` as one table."""
     kept = json.loads((RESULTS / "comparison.json").read_text())
@@ -142,9 +155,9 @@ def span(seconds: float) -> str:
     return f"{seconds / size:.3g} {unit}"
 
 
-def between(page: Path, marks: tuple[str, str], text: str) -> str:
+def between(page: str, marks: tuple[str, str], text: str) -> str:
     """Return the page with this text between its two marks."""
-    before, begin, rest = page.read_text().partition(marks[0])
+    before, begin, rest = page.partition(marks[0])
     _, end, after = rest.partition(marks[1])
     return f"{before}{begin}\n{text}\n{end}{after}"
 
@@ -180,7 +193,8 @@ def pages() -> dict[Path, str]:
         "",
     ]
     made = {HERE / "options.md": "\n".join(head) + options.table(), HERE / "api.md": api(), HERE / "ecosystem.md": ecosystem()}
-    return made | {README: between(README, FIGURES, figures()), CONTRIBUTING: between(CONTRIBUTING, LANES, lanes())}
+    readme = between(between(README.read_text(), SUMMARY, summary()), FIGURES, figures())
+    return made | {README: readme, CONTRIBUTING: between(CONTRIBUTING.read_text(), LANES, lanes())}
 
 
 def main() -> int:
