@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from dovetail import options, prims
 from dovetail.compiler.compilation import Pass
 from dovetail.compiler.eager_calls import EagerCalls, kind_of
-from dovetail.compiler.entry import GENERATE, Call, Entry, unguarded
+from dovetail.compiler.entry import GENERATE, Call, CallToCompile, Entry, unguarded
 from dovetail.compiler.errors_at_run import name_of
-from dovetail.compiler.function_compiler import CallToCompile, FunctionCompiler, weakly
+from dovetail.compiler.function_compiler import FunctionCompiler, weakly
 from dovetail.errors import EagerCall
 from dovetail.executors import Executor, Priority, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dovetail.compiler.compilation import Compilation, Pass
-from dovetail.compiler.entry import Entry, without_grad
+from dovetail.compiler.entry import CallToCompile, Entry, without_grad
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.compiler.passes import has_transforms
 from dovetail.compiler.pipeline import EPILOGUE, GENERATE, infer, lower, train
@@ -132,33 +132,30 @@ def needed_value(fn: Callable, args: tuple, kwargs: dict, executors: Priority) -
 
 def compile_graph(
     fn: Callable,
-    args: tuple,
-    kwargs: dict,
-    executors: Priority,
-    passes: tuple[Pass, ...],
+    call: CallToCompile,
     *,
     recompute: str,
-    tries: bool,
     need: Need | None,
     on_explore: Callable[[str], Any],
     on_pin: Callable[[str], Any],
     sizes: SymbolicSizes,
     goes_on: bool,
 ) -> Entry | None:
-    """Compile a function for calls like this one up to the first value that it needs; None where it needs none.
+    """Compile a function for calls like `call` up to the first value that it needs; None where it needs none.
 
     The rest follows when calls get there; where compiling `goes_on`, it begins with the call at hand.  `need` is the first value where that is known.
     `sizes` says which sizes of arguments are symbols, and remembers those of this call.
 
     Raises TracedValueError where it cannot be cut there, and PendingWrites where the function raises an error of its own before that.
     """
-    if need is None and (has_transforms(passes) or has_arrays(fn, args, kwargs)):  # what functions of arrays do is known to `acquire` alone
+    args, kwargs, executors = call.args, call.kwargs, call.executors
+    if need is None and (has_transforms(call.passes) or has_arrays(fn, args, kwargs)):  # what functions of arrays do is known to `acquire` alone
         need = needed_value(fn, args, kwargs, executors)
         if need is None:
             return None
-    if has_transforms(passes):
+    if has_transforms(call.passes):
         raise need.error
-    compiler = SegmentCompiler(executors, passes, recompute, tries)
+    compiler = SegmentCompiler(executors, call.passes, recompute, tries=call.account is not None)
     graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore, on_pin)
     graph.arguments = sizes.history, sizes.dynamic, sizes.plain
     why = graph.begin(args, kwargs, goes_on=goes_on)

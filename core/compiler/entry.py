@@ -108,6 +108,26 @@ class TrialCall:
         return self.calls[guarded](args, kwargs)
 
 
+@dataclass(frozen=True)
+class CallToCompile:
+    """A call that needs a program.
+
+    Attributes:
+        args, kwargs: its arguments.
+        executors: who runs operations, in priority order.
+        passes: run last on the computation, or on forward and backward.
+        account: the budget of trials; None where nothing is tried.
+        entries: the programs of the function that are kept.
+    """
+
+    args: tuple
+    kwargs: dict[str, Any]
+    executors: Priority
+    passes: tuple[Pass, ...]
+    account: Account | None
+    entries: tuple[Entry, ...]
+
+
 def compile_call(
     fn: Callable,
     args: tuple,

@@ -4,44 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from dovetail import options
-from dovetail.compiler.compilation import Distribution, Pass
+from dovetail.compiler.compilation import Distribution
 from dovetail.compiler.decisions import compile_graph, needed_value
-from dovetail.compiler.entry import Entry, compile_call
+from dovetail.compiler.entry import CallToCompile, Entry, compile_call
 from dovetail.compiler.errors_at_run import name_of
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.errors import TracedValueError, Unsupported
 from dovetail.executors import Priority
-from dovetail.executors.trials.budget import Account
 from dovetail.frontend.decisions.requests import Need
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
 from dovetail.frontend.modules.wrapped_modules import gradient_stage_bytes
 from dovetail.trace import BoundSymbol, leaves
 from dovetail.trace.source_location import warn_caller
-
-
-@dataclass(frozen=True)
-class CallToCompile:
-    """A call that needs a program.
-
-    Attributes:
-        args, kwargs: its arguments.
-        executors: who runs operations, in priority order.
-        passes: run last on the computation, or on forward and backward.
-        account: the budget of trials; None where nothing is tried.
-        entries: the programs of the function that are kept.
-    """
-
-    args: tuple
-    kwargs: dict[str, Any]
-    executors: Priority
-    passes: tuple[Pass, ...]
-    account: Account | None
-    entries: tuple[Entry, ...]
 
 
 class FunctionCompiler:
@@ -140,12 +118,8 @@ class FunctionCompiler:
         sizes, compiles = self.symbolic_sizes(call), decisions == "graph"
         entry = compile_graph(
             self.fn,
-            call.args,
-            call.kwargs,
-            call.executors,
-            call.passes,
+            call,
             recompute=self.recompute,
-            tries=call.account is not None,
             need=need,
             on_explore=self.on_explore,
             on_pin=weakly(self.warn_of_sizes),
