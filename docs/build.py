@@ -108,7 +108,7 @@ def summary() -> str:
     ours, theirs = ([row["first"] for row in kept["rows"] if row["subject"] == name and "first" in row] for name in ("dovetail", "torch.compile"))
     spans = f"{min(ours):.1f} to {max(ours):.1f} s instead of {min(theirs):.0f} to {max(theirs):.0f} s"
     where = f"On the {eager['rows']} workloads of our benchmark, on {kept['about']['cores']} CPU cores (geometric means, [all figures](#figures)):"
-    warm = f"- **{eager['warm']:.2g}x** the speed of eager PyTorch once compiled, and {peer['warm']:.2g}x that of `torch.compile`;"
+    warm = f"- **{eager['warm']:.1f}x** the speed of eager PyTorch once compiled, and {peer['warm']:.1f}x that of `torch.compile`;"
     return "\n".join([where, "", warm, f"- **{peer['first']:.2g}x** shorter first calls than `torch.compile`: {spans}."])
 
 
