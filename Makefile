@@ -54,7 +54,7 @@ format: install
 	@$(PYTHON) -m ruff check --quiet --fix . || true
 	@$(PYTHON) -m ruff format .
 
-# Everything beside its peers, half an hour on two quiet cores; BENCH=--quick takes four minutes, BENCH="--quick --keep" writes benchmarks/results.
+# Everything beside its peers, three quarters of an hour on two quiet cores; BENCH=--quick takes four minutes, BENCH="--quick --keep" writes benchmarks/results.
 bench: install
 	@$(PYTHON) benchmarks/bench.py $(BENCH)
 	@$(PYTHON) benchmarks/load.py $(filter --keep,$(BENCH))
