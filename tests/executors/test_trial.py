@@ -216,7 +216,7 @@ def test_adding_up_in_another_order_is_no_disagreement(name):
         assert found.startswith("agreed")
 
 
-@pytest.mark.parametrize(("factor", "samples"), [(1, 1), (1.1, compare.SAMPLES)], ids=["explained", "wrong"])
+@pytest.mark.parametrize(("factor", "samples"), [(1, 0), (1 + 2**-20, 1), (1.1, compare.SAMPLES)], ids=["no worse", "explained", "wrong"])
 def test_samples_of_rounding_are_drawn_until_they_explain_a_difference(factor, samples, monkeypatch):
     drawn = []
 

@@ -46,8 +46,9 @@ class Result(NamedTuple):
 class LineComparison:
     """How the results of one line differ from the reference's beyond rounding.
 
-    What a line computes in twice the precision, and with other rounding, is computed for the results that are beyond the tolerances, one sample
-    after another until they explain it: a difference that some samples explain, more of them explain as well.
+    What a line computes in twice the precision is computed for the results that are beyond the tolerances.  Where their errors are larger than the
+    reference's own, so is what it computes with other rounding, one sample after another until they explain it: a difference that some samples
+    explain, more of them explain as well.
 
     Attributes:
         ulps: the largest error of the results that agree.
@@ -67,8 +68,7 @@ class LineComparison:
             i, name, got, expected, positions = result
             exact_result = self._exact[i] if self._exact else None
             message: str | None = None
-            for samples in self._growing():
-                others = [each[i] for each in samples]
+            for others in self._growing(result):
                 message = differs(got, expected, exact_result, slack=result.slack, rounded=others, positions=positions)
                 if message is None:
                     break
@@ -92,12 +92,13 @@ class LineComparison:
         size = max([x.numel() for x in self.values.values() if isinstance(x, torch.Tensor)], default=0)
         return rounded(self.line, self.values, self.reference, SAMPLES if size > FEW else 2 * SAMPLES, self._doubtful)
 
-    def _growing(self) -> Iterator[list[list[Any]]]:
-        """Yield the first results with other rounding, and the same and one more each time; no results once where there are none."""
-        yield from (self._samples[:k] for k in range(1, len(self._samples) + 1))
+    def _growing(self, result: Result) -> Iterator[list[Any]]:
+        """Yield what other rounding makes of a result: what the reference computes, then samples, one more each time."""
+        yield [result.expected]
+        yield from ([each[result.index] for each in self._samples[:k]] for k in range(1, len(self._samples) + 1))
         for sample in self._further:
             self._samples.append(sample)
-            yield self._samples
+            yield [each[result.index] for each in self._samples]
         if not self._samples:
             yield []
 
