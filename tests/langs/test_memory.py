@@ -25,6 +25,7 @@ CONVERSIONS = {
     "type": lambda x: x.type(torch.int32),
     "type of a name": lambda x: x.type("torch.DoubleTensor"),
     "type of a class": lambda x: x.type(torch.LongTensor),
+    "type of a complex name": lambda x: x.type("torch.ComplexFloatTensor"),
     "type_as": lambda x: x.type_as(torch.zeros(1, dtype=torch.bool)),
     "methods": lambda x: (
         x.double(),
@@ -48,8 +49,13 @@ def test_conversions(name):
     agrees(CONVERSIONS[name], X)
 
 
-def test_the_name_of_the_type():
-    assert dovetail.jit(lambda x: (x.type(), x.bool().type()))(X) == ("torch.FloatTensor", "torch.BoolTensor")
+DTYPES = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.uint8, torch.uint16, torch.bool, torch.complex64, torch.complex128)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_name_of_the_type(dtype):
+    x = torch.ones(2).to(dtype)
+    assert dovetail.jit(lambda x: x.type())(x) == x.type()
 
 
 def test_item_is_a_number_that_can_be_used():

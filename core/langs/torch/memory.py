@@ -145,7 +145,7 @@ _LEGACY = {
     for name, dtype in {
         **{"FloatTensor": dtypes.float32, "DoubleTensor": dtypes.float64, "HalfTensor": dtypes.float16, "BFloat16Tensor": dtypes.bfloat16},
         **{"LongTensor": dtypes.int64, "IntTensor": dtypes.int32, "ShortTensor": dtypes.int16, "CharTensor": dtypes.int8},
-        **{"ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_},
+        **{"ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_, "ComplexFloatTensor": dtypes.complex64, "ComplexDoubleTensor": dtypes.complex128},
     }.items()
 }
 _LEGACY_NAMES = {dtype: name.removeprefix("torch.") for name, dtype in _LEGACY.items()}
@@ -168,7 +168,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Return the name of the tensor's old type, or the tensor in another dtype."""
     if dtype is not None:
         return type_to(self, dtype)
-    name = _LEGACY_NAMES.get(self.spec.dtype) or f"{str(TO_TORCH[self.spec.dtype]).removeprefix('torch.').title()}Tensor"
+    plain = str(TO_TORCH[self.spec.dtype]).removeprefix("torch.").capitalize().replace("Uint", "UInt")
+    name = _LEGACY_NAMES.get(self.spec.dtype) or f"{plain}Tensor"
     return f"torch.{name}" if self.spec.device.type == "cpu" else f"torch.{self.spec.device.type}.{name}"
 
 
