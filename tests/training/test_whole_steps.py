@@ -316,6 +316,19 @@ def test_tensors_in_containers_from_outside_are_differentiated(use, container):
     torch.testing.assert_close(results[1], results[0])
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_of_unused_inputs_materialize_as_zeros(create_graph):
+    def gradients(x, unused):
+        return torch.autograd.grad((x * 2).pow(3).sum(), (x, unused), materialize_grads=True, create_graph=create_graph)
+
+    compiled = dovetail.jit(gradients)
+    for rows in (2, 3, 2):
+        x, unused = torch.ones(rows, requires_grad=True), torch.ones(4, rows).t().requires_grad_()
+        expected, got = gradients(x, unused), compiled(x, unused)
+        torch.testing.assert_close(got, expected)
+        assert [(g.stride(), g.requires_grad) for g in got] == [(g.stride(), g.requires_grad) for g in expected]
+
+
 def descend(p):
     p.sub_(p.grad)
 

@@ -169,9 +169,13 @@ class TracedAutograd:
         seeds = _seeds(_several(tracker, outputs), _several(tracker, grad_outputs))
         grads = self._gradients(tracker, seeds, wanted, retain_graph, create_graph)
         if materialize_grads:
-            grads = [torch.zeros(tuple(p.spec.shape), dtype=p.dtype, device=p.device) if g is None else g for p, g in zip(wanted, grads, strict=True)]
+            grads = [self._zeros_like(p, create_graph) if g is None else g for p, g in zip(wanted, grads, strict=True)]
         require(allow_unused or all([g is not None for g in grads]), UNUSED, error=RuntimeError)
         return dict(zip(inputs, grads, strict=True)) if isinstance(inputs, dict) else tuple(grads)
+
+    def _zeros_like(self, p: Proxy, requires_grad: bool) -> Proxy:
+        zeros = torch.zeros_like(p)
+        return self.create_leaf(zeros) if requires_grad else zeros
 
     def _grad_of_batch(self, tracker: Tracker, outputs: Any, inputs: Any, batches: list[Any], retain_graph: Any, more: dict[str, Any]) -> tuple:
         """Return the gradients for each of a batch of cotangents, stacked."""
