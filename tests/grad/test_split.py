@@ -128,6 +128,27 @@ def test_a_missing_cotangent_takes_away_what_only_it_flows_into() -> None:
     assert second.outputs[1] is None and len(second.cotangents) == 1
 
 
+ZEROS = {  # programs of three results, some of which reach an input by operations with a gradient of zeros alone
+    "sign": lambda x, y: (x.abs() * y, x.sign(), y * 2),
+    "round and floor": lambda x, y: (x.round() + y.sin(), x * y, y.floor()),
+    "parts": lambda x, y: (x[:1].sign(), x[1:] * 2, y * x[0]),
+    "where": lambda x, y: (torch.where(x > 0, x.ceil(), y), y * 1, x * 3),
+    "trunc and frac": lambda x, y: (torch.trunc(x) * y, x.frac(), x.sign() + y.detach()),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_a_gradient_is_none_only_where_none_of_the_cotangents_flows_into_it(name: str) -> None:
+    compiled = dovetail.jit(ZEROS[name])
+    for used in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        gradients = []
+        for function in (ZEROS[name], compiled):
+            leaves = torch.tensor([0.5, -1.5, 2.0]).requires_grad_(), torch.tensor([1.0, 2.0, -3.0]).requires_grad_()
+            results = function(*leaves)
+            gradients.append(torch.autograd.grad([results[i].sum() for i in used], leaves, allow_unused=True))
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_a_backward_takes_what_is_saved_out_of_the_callers_hands() -> None:
     _, backward = halves(lambda x: x.sin(), leaf(3))
 

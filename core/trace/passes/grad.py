@@ -59,12 +59,14 @@ class Whole:
 class JointTrace(Trace):
     """Inputs are the computation's and then `cotangents`; outputs are (the computation's outputs, one gradient or None for each input).
 
-    `pulled` are the outputs that have a cotangent, in the order of `cotangents`.  `whole` are the operations that were taken apart, outer before
+    `pulled` are the outputs that have a cotangent, in the order of `cotangents`.  `flows` are the positions of the cotangents that flow into
+    each gradient, which may be zero whatever they are.  `whole` are the operations that were taken apart, outer before
     inner.  `by_rules` are the values that only grad rules compute.
     """
 
     cotangents: list[Proxy] = field(default_factory=list)
     pulled: list[Proxy] = field(default_factory=list)
+    flows: list[frozenset[int]] = field(default_factory=list, repr=False)
     whole: list[Whole] = field(default_factory=list, repr=False)
     by_rules: set[Proxy] = field(default_factory=set, repr=False)
 
@@ -95,9 +97,11 @@ def grad(
         joint.pulled = [p for p in dict.fromkeys(proxies(outputs)) if p in tape.needs and p not in unseen]
         joint.cotangents = [joint.tensor(_as_result(p.spec) if as_results else p.spec.fresh()) for p in joint.pulled]
         tape.grads.update(zip(joint.pulled, joint.cotangents, strict=True))
+        tape.flows.update({p: frozenset([i]) for i, p in enumerate(joint.pulled)})
         start = len(joint.lines)
         tape.backward()
         gradients = [tape.cotangent(p) if p in tape.leaves else None for p in trace.inputs]
+        joint.flows = [tape.flows.get(p, frozenset()) for p in trace.inputs]
         joint.by_rules = {p for line in joint.lines[start:] for p in line.writes}
     joint.inputs = [*trace.inputs, *joint.cotangents]
     joint.outputs = (outputs, gradients)
@@ -147,6 +151,8 @@ class Tape:
         self.needs: set[Proxy] = set(self.leaves)  # the values with cotangents that are wanted
         self.env: dict[Proxy, Proxy] = {}  # results that an interleaved rule computed in place of a line's
         self.grads: dict[Proxy, Proxy] = {}
+        self.flows: dict[Proxy, frozenset[int]] = {}  # the positions of the cotangents that flow into the one of a value
+        self.flowing: frozenset[int] = frozenset()  # those that flow into the entry that is pulled
         self.pieces: dict[Proxy, list[tuple[BoundSymbol, Proxy]]] = {}  # slices of a value and their cotangents, not yet in `grads`
         self.entries: list[tuple[Any, Callable[[Any], None]]] = []
         self.hooks: dict[Proxy, Callable[[Proxy], Proxy]] = {}  # what the cotangent of a value becomes before it flows on
@@ -194,6 +200,7 @@ class Tape:
             out, pull = self.entries.pop()
             g = tree_map(lambda p: self.hooked(p) if isinstance(p, Proxy) else None, out)
             if any([x is not None for x in leaves(g)]):
+                self.flowing = frozenset().union(*[self.flows.get(p, ()) for p in proxies(out)])
                 pull(g)
 
     def cotangent(self, p: Proxy) -> Proxy | None:
@@ -220,6 +227,7 @@ class Tape:
     def _pull(self, line: BoundSymbol, g: Any) -> None:
         if line.symbol is prims.strided_slice:
             self.pieces.setdefault(line.args[0], []).append((line, g))
+            self._flow_into(line.args[0])
             return
         try:
             cotangents = line.symbol.vjp_rule(g, line.out, *line.args, **line.kwargs)
@@ -245,6 +253,10 @@ class Tape:
             raise InvalidTrace(f'the grad rule of {symbol} gives {gp.name}: "{gp.spec}" for the cotangent of {p.name}: "{p.spec}"')
         known = self.grads.get(p)
         self.grads[p] = gp if known is None else prims.add(known, gp)
+        self._flow_into(p)
+
+    def _flow_into(self, p: Proxy) -> None:
+        self.flows[p] = self.flows.get(p, frozenset()) | self.flowing
 
     def _interleaved(self, rule: Rule, line: BoundSymbol) -> bool:
         """Run `rule` in place of `line`; False when it declines by returning NotImplemented."""

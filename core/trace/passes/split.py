@@ -61,10 +61,14 @@ RECOMPUTE: dict[str, Callable[[BoundSymbol], bool]] = {  # how eager the backwar
 
 @dataclass(eq=False)
 class BackwardTrace(Trace):
-    """Inputs are `saved` and then `cotangents`.  `saved_bytes` is the memory held between forward and backward beyond inputs and results."""
+    """Inputs are `saved` and then `cotangents`, outputs the gradients, into which the cotangents at the positions `flows` flow.
+
+    `saved_bytes` is the memory held between forward and backward beyond inputs and results.
+    """
 
     saved: list[Proxy] = field(default_factory=list, repr=False)
     cotangents: list[Proxy] = field(default_factory=list, repr=False)
+    flows: list[frozenset[int]] = field(default_factory=list, repr=False)
     saved_bytes: int = 0
 
     def python(self, *, depth: int | None = None, where: bool = False) -> str:
@@ -104,6 +108,7 @@ def split(joint: JointTrace, *, recompute: str = "balanced", written: Collection
     env: dict[Proxy, Any] = dict(copies)
     backward = BackwardTrace(**vars(forward.derive("split", name="backward")))
     backward.inputs, backward.saved, backward.cotangents = [*kept, *numbers, *joint.cotangents], [*kept, *numbers], joint.cotangents
+    backward.flows = joint.flows
     backward.lines = [substitute(line, env) for line in lines] if env else lines
     backward.outputs = list(substitute(joint.outputs[1], env))
     backward.saved_bytes = sum([bytes_of(p) for p in kept if p not in cut.held])
@@ -277,7 +282,7 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
     """Return the backward for calls in which the cotangents `absent` are None, without the lines that only they flow into.
 
     Every line that a cotangent flows into is linear in the cotangents, so it gives nothing where nothing flows in; in a sum the other
-    operand remains; zeros stand in elsewhere.
+    operand remains; zeros stand in elsewhere.  A gradient is None where none of the others flows into it, else zero where no line computes it.
     """
     new = backward.derive("drop_cotangents")
     gone, late = set(absent), set(backward.cotangents)
@@ -297,9 +302,12 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
             else:
                 zeros |= {p: zeros_like(p) for p in dict.fromkeys(missing) if p not in zeros}
                 new.lines.append(substitute(line, env | {p: zeros[p] for p in missing} if missing else env))
-    new.cotangents = [p for p in backward.cotangents if p not in set(absent)]
+        present = {i for i, p in enumerate(backward.cotangents) if p not in set(absent)}
+        reached = [p if flows & present else None for p, flows in zip(backward.outputs, backward.flows, strict=True)]
+        new.outputs = [zeros_like(p) if p in gone else p for p in reached]
+    new.cotangents = [backward.cotangents[i] for i in sorted(present)]
     new.inputs = [*new.saved, *new.cotangents]
-    new.outputs = substitute([None if p in gone else p for p in backward.outputs], env)
+    new.outputs = substitute(new.outputs, env)
     new.lines = needed(new.lines, new.outputs)
     return new
 
