@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from functools import partial
 
+import functorch
 import pytest
 import torch
 from torch import nn
@@ -339,3 +340,50 @@ def test_functional_call_leaves_what_it_leaves_in_eager_mode(program, way):
             torch.manual_seed(i)
             left.append((call(net, x), net.state_dict(), net.calls))
         torch.testing.assert_close(left[1], left[0])
+
+
+class Cache:
+    def __init__(self):
+        self.value, self.items = None, {}
+
+
+def kept_in_an_attribute(cache, x):
+    cache.value = x * 2
+    result = (cache.value * x).sum()
+    cache.value = None
+    return result
+
+
+def kept_in_a_dict(cache, x):
+    before = cache.items.get("x", 0)
+    cache.items["x"] = x
+    result = (cache.items["x"] ** 3).sum()
+    cache.items["x"] = before
+    return result
+
+
+@pytest.mark.parametrize("keep", [kept_in_an_attribute, kept_in_a_dict])
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, torch.func.jacrev, torch.func.hessian])
+def test_what_a_transformed_function_keeps_for_a_while(transform, keep):
+    outcomes = []
+    for wrap in (lambda function: function, dovetail.jit):
+        cache = Cache()
+        compiled = wrap(lambda x, cache=cache: transform(partial(keep, cache))(x))
+        outcomes.append([(compiled(torch.ones(3, 3) * k), cache.value, dict(cache.items)) for k in range(3)])
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def test_functions_of_make_functional_train_in_a_transform():
+    function, weights = functorch.make_functional(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)))
+
+    def step(weights, x):
+        gradients, loss = torch.func.grad_and_value(lambda weights: function(weights, x).square().mean())(weights)
+        with torch.no_grad():
+            return loss, [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
+
+    single, several = [w.detach() for w in weights], [torch.stack([w.detach(), w.detach() * 2]) for w in weights]
+    for program, arguments in ((step, single), (lambda weights, x: torch.func.vmap(step, (0, None))(weights, x), several)):
+        compiled = dovetail.jit(program)
+        for rows in (5, 6, 5):
+            x = torch.randn(rows, 3)
+            torch.testing.assert_close(compiled(arguments, x), program(arguments, x))

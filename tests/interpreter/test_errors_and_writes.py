@@ -371,3 +371,57 @@ def test_what_precedes_an_operation_that_refuses_its_arguments_is_left(name, han
             yield repr((weight.detach(), weight.grad, weight.requires_grad, torch.get_rng_state().sum(), len(weight._backward_hooks or ())))
 
     assert list(left(lambda program: dovetail.jit(program, executors=["torch"]))) == list(left(lambda program: program))
+
+
+def popped(d, x):
+    d["w"] = x
+    d["v"] = d.pop("w")
+    d["w"] = x * 3
+    d.setdefault("z", 4)
+    d["z"] = x.sum()
+
+
+def deleted(d, x):
+    d["w"], d["q"] = x, 1
+    del d["w"]
+    d["w"] = x * 2
+
+
+def in_order(d, x):
+    d["a"], d["b"] = x, 2
+    d["a"] = x * 2
+
+
+def equal_keys(d, x):
+    d[1], d[True] = x, x * 2
+    d[1] = x * 3
+
+
+def printed_between(d, x):
+    d["a"] = 1
+    print(d)
+    d["a"] = 2
+
+
+def moved(items, x):
+    items[0] = x
+    items.append(3)
+    items[0] = x * 2
+    items.reverse()
+    items[0] = x * 4
+    items.insert(0, 1)
+    items[-1], items[0] = x, 2
+
+
+@pytest.mark.parametrize(
+    ("create", "write"), [(dict, w) for w in (popped, deleted, in_order, equal_keys, printed_between)] + [(lambda: [0, 1], moved)]
+)
+def test_items_that_are_written_several_times(create, write, capsys):
+    outcomes = []
+    for wrap in (lambda function: function, dovetail.jit):
+        held = create()
+        compiled = wrap(lambda x, held=held: write(held, x))
+        for k in range(3):
+            compiled(torch.arange(3.0) + k)
+        outcomes.append((str(held), capsys.readouterr().out))
+    assert outcomes[1] == outcomes[0]

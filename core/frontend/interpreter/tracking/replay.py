@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from dovetail.errors import EagerCall, Unsupported
-from dovetail.frontend.class_lookup import NULL, attributes_of, lookup
+from dovetail.frontend.class_lookup import NULL, address_of, attributes_of, lookup
 from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter.protocols import plain_kind
 from dovetail.frontend.interpreter.tracking.container_bases import CONTAINERS, base_of
@@ -243,7 +243,34 @@ class Templates:
 
 def writes(templates: Templates, log: list[Write]) -> list[Callable[[Values], None]]:
     """Return a function for each write of a trace, which does it."""
-    return [_write(templates, write) for write in log]
+    return [_write(templates, write) for write in _final(log)]
+
+
+def _final(log: list[Write]) -> list[Write]:
+    """Return the writes with the last value of each attribute and item in place of earlier ones that nothing sees.
+
+    The earlier ones may have no value outside of the function that a transform was applied to, as the parameters that a module has for one call.
+    """
+    last: dict[tuple, Write] = {}
+    final = []
+    for write in reversed(log):
+        place = _place(write)
+        if write.what == "call":  # which may look at anything
+            last.clear()
+        elif place is None:
+            last = {other: later for other, later in last.items() if other[0] != address_of(write.owner)}
+        final.append(write if place is None else last.setdefault(place, write))
+    return final[::-1]
+
+
+def _place(write: Write) -> tuple | None:
+    """Return what a write sets, of which the value before does not matter to it; None for any other write."""
+    if write.what in ("attribute", "item", "field"):
+        return None if write.value is DELETED else (address_of(write.owner), write.what, write.name)
+    if write.what != "method" or write.name != "__setitem__":
+        return None
+    key = write.value[0][0]
+    return (address_of(write.owner), write.what, type(key), key) if type(key) in (str, int) else None
 
 
 def _context_write(templates: Templates, write: Write) -> Callable[[Values], None]:
