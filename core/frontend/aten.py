@@ -1,4 +1,4 @@
-"""Torch operations for calls of ATen's overloads, which are the nodes of graphs of torch.export and AOTAutograd.
+"""Torch operations for calls of ATen's operators, whose overloads are the nodes of graphs of torch.export and AOTAutograd.
 
 A call that no torch operation fits stays as it is, and becomes an opaque line.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from dovetail.langs.torch import TABLE, TorchSymbol
-from dovetail.torch_internals import C_NN, OpOverload, resolve
+from dovetail.torch_internals import C_NN, OpOverload, OpOverloadPacket, resolve
+from dovetail.trace import TensorProxy
 
 _IGNORED = {"pin_memory": (False, None), "layout": (torch.strided, None), "memory_format": (None,), "implicit": (False,), "device": (None,)}
 _PREFIXES = {"special_": torch.special, "linalg_": torch.linalg, "fft_": torch.fft}
@@ -27,7 +28,10 @@ def torch_call(op: OpOverload, otherwise: Callable | None = None) -> Callable:
     symbol = _operation(op)
     if symbol is None:
         return otherwise
-    names, parameters = [a.name for a in op._schema.arguments if not a.kwarg_only], list(inspect.signature(symbol.meta).parameters)
+    signature = inspect.signature(symbol.meta).parameters
+    if any([p.kind is p.VAR_POSITIONAL for p in signature.values()]):  # ATen has a list there
+        return otherwise
+    names, parameters = [a.name for a in op._schema.arguments if not a.kwarg_only], list(signature)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         kwargs = {k: v for k, v in kwargs.items() if v not in _IGNORED.get(k, ())}
@@ -35,6 +39,36 @@ def torch_call(op: OpOverload, otherwise: Callable | None = None) -> Callable:
         return symbol(*args, **kwargs) if fits else otherwise(*args, **kwargs)
 
     return call
+
+
+def overload_of(packet: OpOverloadPacket, args: tuple, kwargs: dict[str, Any]) -> OpOverload | None:
+    """Return the first overload of an operator of ATen that takes tensors and these arguments; None where there is none."""
+    if not packet._qualified_op_name.startswith("aten::"):
+        return None
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return next((op for op in overloads if _takes(op._schema.arguments, args, kwargs)), None)
+
+
+def _takes(parameters: Sequence[Any], args: tuple, kwargs: dict[str, Any]) -> bool:
+    types = {a.name: str(a.type) for a in parameters}
+    positional = [a.name for a in parameters if not a.kwarg_only]
+    given = dict(zip(positional, args, strict=False)) | kwargs
+    if len(given) < len(args) + len(kwargs) or not kwargs.keys() <= types.keys() or not any(["Tensor" in kind for kind in types.values()]):
+        return False
+    return all([_fits(given[a.name], types[a.name]) if a.name in given else a.has_default_value() for a in parameters])
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Return whether `value` is of a type of a schema, such as "Optional[List[int]]", as far as overloads differ in it."""
+    if kind.startswith("Optional["):
+        kind = kind.removeprefix("Optional[")[:-1]
+        if value is None:
+            return True
+    if isinstance(value, (TensorProxy, torch.Tensor)):
+        return kind == "Tensor"
+    if isinstance(value, (list, tuple)):
+        return kind.startswith("List[")
+    return value is not None and kind != "Tensor" and "Tensor]" not in kind and (kind != "str") == (type(value) is not str)
 
 
 @functools.cache

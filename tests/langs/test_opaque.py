@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import NamedTuple
 
 import harness
@@ -424,3 +425,68 @@ def test_what_returns_nothing_is_called(program) -> None:
 def test_isin_of_any_layout_is_row_major(elements) -> None:
     same(lambda x: torch.isin(x.round(), elements) * 2, x(4, 3, 6).permute(2, 1, 0))
     same(lambda x: torch.isin(x.round(), elements), x(5, 8).t())
+
+
+aten = torch.ops.aten
+OPERATORS = {  # calls of operators of ATen without the name of an overload
+    "view": lambda a: aten.view(a, [-1]),
+    "slice": lambda a: aten.slice(a, 0, 1, 3),
+    "select, written": lambda a: (b := a * 1, aten.fill_(aten.select(b, 0, 1), 0.0))[0],
+    "split": lambda a: aten.split(a, 2),
+    "permute": lambda a: aten.permute(a, [1, 0]),
+    "mul_ by a number": lambda a: aten.mul_(a.clone(), 2),
+    "add_": lambda a: aten.add_(a * 1, a, alpha=2),
+    "index_put_": lambda a: aten.index_put_(a.clone(), [torch.tensor([0, 1])], a[:2] * 2),
+    "masked_fill_": lambda a: aten.masked_fill_(a * 1, a > 0, 0.0),
+    "bernoulli_": lambda a: aten.bernoulli_(a * 1, 0.5) + a,
+    "unsqueeze_": lambda a: aten.unsqueeze_(a * 1, 0),
+    "t_": lambda a: aten.t_(a * 1),
+    "max of all": lambda a: aten.max(a),
+    "max of rows": lambda a: aten.max(a, 1),
+    "var": lambda a: aten.var(a, [1], correction=0),
+    "where with a number": lambda a: aten.where(a > 0, a, 0.0),
+    "index": lambda a: aten.index(a, [None, torch.tensor([0, 2])]),
+    "list of tensors": lambda a: aten.block_diag([a, a * 2]),
+    "lists of views": lambda a: aten.meshgrid([a[0] * 1, a[1] * 1]),
+}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_aten_are_traced_without_an_overload(name: str, gradient: bool) -> None:
+    compiled = dovetail.jit(OPERATORS[name])
+    for rows in (4, 5, 4):
+        outcomes = []
+        for function in (OPERATORS[name], compiled):
+            torch.manual_seed(rows)
+            a = torch.randn(rows, 3).requires_grad_(gradient)
+            results = torch.utils._pytree.tree_leaves(function(a))
+            differentiable = [y.sum() for y in results if y.requires_grad]
+            gradients = torch.autograd.grad(differentiable, a) if differentiable else ()
+            outcomes.append((results, gradients, [(y.stride(), y.requires_grad, y.data_ptr() == a.data_ptr()) for y in results]))
+        torch.testing.assert_close(outcomes[1][:2], outcomes[0][:2])
+        assert outcomes[1][2] == outcomes[0][2]
+
+
+@torch.library.custom_op("dovetail_tests::add_into", mutates_args={"total"})
+def add_into(a: torch.Tensor, total: torch.Tensor) -> None:
+    total.add_(a)
+
+
+def test_an_operator_that_writes_is_left_to_autograd_where_a_gradient_is_needed() -> None:
+    def step(a, total):
+        add_into(a.detach() * 2, total)
+        return a * total
+
+    def differentiable(a, total):
+        add_into(a * 2, total)
+        return total * 3
+
+    for function in (step, differentiable):
+        outcomes = []
+        for called in (function, dovetail.jit(function)):
+            a, total = torch.ones(3, requires_grad=True), torch.zeros(3)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outcomes.append((called(a, total).detach(), total))
+        torch.testing.assert_close(outcomes[1], outcomes[0])

@@ -52,6 +52,7 @@ from dovetail.torch_internals import (
     FUNCTORCH_MODULE,
     GROUP_TENSORS,
     OpOverload,
+    OpOverloadPacket,
     TorchDispatchMode,
     compiled_by_dynamo,
     function_applied,
@@ -213,7 +214,7 @@ class CallHooks(ValueHooks):
     def _object(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> Any:
         """Call an operator, a module, or an operation that a trace records; NULL for any other object."""
         kind = type(function)
-        if kind is OpOverload and (method := method_changing(function)) is not None:
+        if kind in (OpOverload, OpOverloadPacket) and (method := method_changing(function)) is not None:
             return change_metadata(self, method, *args, **kwargs)
         if (program := program_of(kind)) is not None:
             guard_same(tracker, function)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from dovetail.langs.torch import LANGUAGE, REFUSED, not_traced
+from dovetail.torch_internals import OpOverload
 from dovetail.trace import BoundSymbol, TensorProxy, renamed
 from dovetail.trace.aliases import view_bases
 
@@ -25,8 +26,8 @@ CHANGING = frozenset(f"{name}_" for name in _NAMES)
 
 
 def method_changing(op: Any) -> Any:
-    """Return the method of tensors that an overload of ATen is, where it changes the shape of a tensor itself; else None."""
-    space, _, name = op._schema.name.partition("::")
+    """Return the method of tensors that an operator of ATen is, where it changes the shape of a tensor itself; else None."""
+    space, _, name = (op._schema.name if isinstance(op, OpOverload) else op._qualified_op_name).partition("::")
     method = getattr(torch.Tensor, name, None) if space == "aten" and name in CHANGING else None
     return method if method in CHANGES else None
 

@@ -13,7 +13,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend.aten import torch_call
+from dovetail.frontend.aten import overload_of, torch_call
 from dovetail.frontend.autocast import cast, cast_results
 from dovetail.frontend.autograd.created_leaves import check_no_leaf
 from dovetail.frontend.environment import RecordingMode, TorchEnvironment, constant_copy, lift_leaf
@@ -29,7 +29,7 @@ from dovetail.langs.torch import LANGUAGE, SymbolicInt, size_of, symint, write_o
 from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
-from dovetail.torch_internals import OpOverload, any_autocast
+from dovetail.torch_internals import OpOverload, OpOverloadPacket, any_autocast
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, Trace, is_proxy, requires_grad, to_callable, tree_map, user_line
 from dovetail.trace.raising import ERRORS, may_raise
 
@@ -252,13 +252,14 @@ class TrackedEnvironment(TorchEnvironment):
                 return known[0] if kwargs.get("out") is None else write_out(kwargs["out"], known[0])
             if self.session is not None and self.session.is_open:
                 return self.session.call_outside(func, args, kwargs)
-        if type(func) is OpOverload and "out" not in kwargs:
+        overload = overload_of(func, args, kwargs) if type(func) is OpOverloadPacket else func
+        if type(overload) is OpOverload and "out" not in kwargs:
             with RecordingMode():
-                return torch_call(func, partial(self._as_it_is, func))(*args, **kwargs)
+                return torch_call(overload, partial(self._as_it_is, func))(*args, **kwargs)
         return super().call(func, args, kwargs)
 
     def _as_it_is(self, func: Callable, *args: Any, **kwargs: Any) -> Any:
-        """Record a call of an overload of ATen that no operation fits."""
+        """Record a call of an operator of ATen that no operation fits."""
         return super().call(func, args, kwargs)
 
     def listed(self, tensor: Proxy) -> Any:

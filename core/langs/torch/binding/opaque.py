@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import DovetailError, InputError, ValueDependent
+from dovetail.errors import DovetailError, EagerCall, InputError, ValueDependent
 from dovetail.langs.torch.binding.bridge import Order, in_order, spec_of, torch_device
 from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, run_on_hints, tensors_in
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced, unsupported_gradient
@@ -32,7 +32,7 @@ from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail.torch_internals import OpOverload, OpOverloadPacket, has_storage, storage_key, transform_level
-from dovetail.trace import Trace, leaves, printing, proxies, tree_map
+from dovetail.trace import Trace, leaves, printing, proxies, tree_map, user_line
 
 
 class OpaqueSymbol(Symbol):
@@ -231,6 +231,8 @@ def _is_inexact(x: torch.Tensor) -> bool:
 
 def _functional(run: FakeRun, func: Callable, args: tuple, kwargs: dict, inputs: list[Any]) -> list[Any]:
     """Record the call on copies of the arguments it writes, and write these back.  Return the new results."""
+    if recorder.get().environment.grad_enabled() and any([p.spec.requires_grad for p in inputs]):
+        raise EagerCall(f"{dotted(func)} writes into its arguments, and autograd would see that\n  called at {user_line()}")
     out = opaque_symbol(func, "opaque_functional", [Tag.RANDOM] if run.random else [])(run.written, args, **kwargs)
     for i, new in zip(run.written, out, strict=False):
         write(inputs[i], new)
