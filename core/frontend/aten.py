@@ -52,10 +52,10 @@ def overload_of(packet: OpOverloadPacket, args: tuple, kwargs: dict[str, Any]) -
 def _takes(parameters: Sequence[Any], args: tuple, kwargs: dict[str, Any]) -> bool:
     types = {a.name: str(a.type) for a in parameters}
     positional = [a.name for a in parameters if not a.kwarg_only]
-    given = dict(zip(positional, args, strict=False)) | kwargs
-    if len(given) < len(args) + len(kwargs) or not kwargs.keys() <= types.keys() or not any(["Tensor" in kind for kind in types.values()]):
+    passed = dict(zip(positional, args, strict=False)) | kwargs
+    if len(passed) < len(args) + len(kwargs) or not kwargs.keys() <= types.keys() or not any(["Tensor" in kind for kind in types.values()]):
         return False
-    return all([_fits(given[a.name], types[a.name]) if a.name in given else a.has_default_value() for a in parameters])
+    return all([_fits(passed[a.name], types[a.name]) if a.name in passed else a.has_default_value() for a in parameters])
 
 
 def _fits(value: Any, kind: str) -> bool:

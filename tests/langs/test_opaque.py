@@ -437,6 +437,7 @@ OPERATORS = {  # calls of operators of ATen without the name of an overload
     "mul_ by a number": lambda a: aten.mul_(a.clone(), 2),
     "add_": lambda a: aten.add_(a * 1, a, alpha=2),
     "index_put_": lambda a: aten.index_put_(a.clone(), [torch.tensor([0, 1])], a[:2] * 2),
+    "index_put_ of a mask": lambda a: aten.index_put_(a.clone(), [torch.arange(a.numel()).reshape(a.shape) % 2 == 0], a.new_ones(-(-a.numel() // 2))),
     "masked_fill_": lambda a: aten.masked_fill_(a * 1, a > 0, 0.0),
     "bernoulli_": lambda a: aten.bernoulli_(a * 1, 0.5) + a,
     "unsqueeze_": lambda a: aten.unsqueeze_(a * 1, 0),

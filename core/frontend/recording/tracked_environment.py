@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import TracedValueError, Unsupported
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend.aten import overload_of, torch_call
 from dovetail.frontend.autocast import cast, cast_results
 from dovetail.frontend.autograd.created_leaves import check_no_leaf
@@ -255,7 +255,12 @@ class TrackedEnvironment(TorchEnvironment):
         overload = overload_of(func, args, kwargs) if type(func) is OpOverloadPacket else func
         if type(overload) is OpOverload and "out" not in kwargs:
             with RecordingMode():
-                return torch_call(overload, partial(self._as_it_is, func))(*args, **kwargs)
+                try:
+                    return torch_call(overload, partial(self._as_it_is, func))(*args, **kwargs)
+                except Unsupported as error:
+                    if overload is func or isinstance(error, EagerCall):
+                        raise
+                return self._as_it_is(func, *args, **kwargs)
         return super().call(func, args, kwargs)
 
     def _as_it_is(self, func: Callable, *args: Any, **kwargs: Any) -> Any:
