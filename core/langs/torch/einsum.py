@@ -1,7 +1,8 @@
 """Sums of products with subscripts: einsum, tensordot, bilinear.
 
 Dimensions carry labels: a letter, or a number for a dimension under an ellipsis, counted from the last.  Dimensions of size 1 repeat, so
-they are removed from the operands and restored on the result.  Operands are contracted in pairs from the left, by one matrix product each.
+they are removed from the operands and restored on the result.  Operands are contracted in pairs, by one matrix product each: from the left, or
+in the order that opt_einsum chooses, where it is installed, as PyTorch does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchsymbol, wrong_type
 from dovetail.langs.torch.reduction import total, total_dtype
 from dovetail.prims.shape import flat_reshape
+from dovetail.prims.sizes import hint_of
 from dovetail.prims.spec import prod as product
 from dovetail.trace import TensorProxy
 
@@ -66,13 +68,15 @@ def _subscripts(numbers: Any) -> str:
 @torchsymbol("torch.einsum", bind=_einsum_arguments)
 def einsum(equation: str, *operands: Tensor):
     """Products of operands summed over the subscripts that the result lacks, as in einsum("ij,jk->ik", a, b)."""
+    path = _path(equation, operands)
     terms, out, order = _parsed(equation, operands)
     sizes = _common_sizes(terms)
     parts = [_thin(term, sizes, order) for term in terms]
     while len(parts) > 1:
-        a, b, *others = parts
-        kept = {*out, *(label for part in others for label in part.labels)}
-        parts = [contract(a, b, kept, order), *others]
+        i, j = sorted(path.pop(0)) if path else (0, 1)
+        b, a = parts.pop(j), parts.pop(i)
+        kept = {*out, *(label for part in parts for label in part.labels)}
+        parts.insert(0 if path is None else len(parts), contract(a, b, kept, order))
     result = _summed(parts[0], set(out))
     at = tuple([i for i, label in enumerate(out) if sizes[label] != 1])
     shape = tuple([sizes[label] for label in out])
@@ -81,6 +85,16 @@ def einsum(equation: str, *operands: Tensor):
         total_of_one = core.convert(x, total_dtype(x, None))  # a sum is no view
         return prims.clone(x) if total_of_one is x else total_of_one
     return prims.transpose(x, order=tuple(range(len(out)))) if x is operands[0] else x
+
+
+def _path(equation: str, operands: tuple[Tensor, ...]) -> list[tuple[int, int]] | None:
+    """Return the pairs of operands that are contracted one after another, each result behind those that are left; None for from the left."""
+    optimizer = torch.backends.opt_einsum
+    if len(operands) < 3 or not optimizer.enabled or not optimizer.is_available():
+        return None
+    shapes = [tuple(map(hint_of, x.spec.shape)) for x in operands]
+    path, _ = optimizer.get_opt_einsum().contract_path(equation, *shapes, shapes=True, optimize=optimizer.strategy)
+    return list(path)
 
 
 def _parsed(equation: str, operands: tuple[Tensor, ...]) -> tuple[list[Labelled], tuple[Label, ...], tuple[Label, ...]]:

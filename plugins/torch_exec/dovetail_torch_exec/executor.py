@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dovetail.devices import cpu
@@ -65,12 +66,19 @@ def real(input: Proxy, *_: Any, **__: Any) -> Verdict:
     return input.spec.dtype.kind != "complex" or "PyTorch returns a view that is conjugated when read"
 
 
+def pairs(equation: str, *operands: Proxy) -> Verdict:
+    """Take an einsum that is contracted in the order of its meta: opt_einsum, where it is installed, may choose another for other sizes."""
+    fixed = len(operands) <= 2 or not torch.backends.opt_einsum.is_available()
+    return fixed or "opt_einsum chooses the order, and so the layout, of three and more operands; its parts are run one by one"
+
+
 CHECKERS = {
     **dict.fromkeys(("torch.nn.functional.conv1d", "torch.nn.functional.conv_transpose1d"), sequence),
     **dict.fromkeys(("torch.nn.functional.conv2d", "torch.nn.functional.conv_transpose2d"), usual),
     **dict.fromkeys(("torch.nn.functional.conv3d", "torch.nn.functional.conv_transpose3d"), volume),
     **dict.fromkeys(("torch.nn.functional.avg_pool1d", "torch.nn.functional.max_pool1d", "torch.nn.functional.adaptive_avg_pool1d"), flat),
     **dict.fromkeys(("torch.conj", "torch.adjoint"), real),
+    "torch.einsum": pairs,
     f"{torch_internals.ATEN}._native_batch_norm_legit_functional": channels,
 }
 
