@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 
@@ -298,3 +300,40 @@ def test_a_backward_inside_the_program_writes_in_its_place():
         x, count = torch.ones(2, requires_grad=True), torch.ones(2)
         results.append((call(x, count).tolist(), call(x, count).tolist(), count.tolist(), x.grad.tolist()))
     assert results[0] == results[1]
+
+
+class Noisy(torch.autograd.Function):
+    """Draws in its forward, and branches on values in its backward."""
+
+    @staticmethod
+    def forward(ctx, x, draw):
+        ctx.save_for_backward(noise := draw(x))
+        return x * noise
+
+    @staticmethod
+    def backward(ctx, g):
+        (noise,) = ctx.saved_tensors
+        return (g * noise if noise.sum() > -100 else g), None
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [torch.rand_like, lambda x: torch.full_like(x, random.random()), lambda x: torch.full_like(x, numpy.random.rand())],
+    ids=["torch", "random", "numpy"],
+)
+def test_a_call_that_starts_again_draws_the_same_numbers(draw):
+    def program(x):
+        return Noisy.apply(x.sin(), draw).exp()
+
+    results = []
+    for fn in (program, dovetail.jit(program)):
+        seen = []
+        for rows in (2, 3, 2, 4):  # the third call begins without symbols for the rows, and starts again with them
+            torch.manual_seed(rows), random.seed(rows), numpy.random.seed(rows)
+            x = torch.ones(rows, 3, requires_grad=True)
+            out = fn(x)
+            out.sum().backward()
+            seen.append((out, x.grad, torch.rand(1), random.random(), numpy.random.rand()))
+        results.append(seen)
+
+    torch.testing.assert_close(results[1], results[0])

@@ -70,8 +70,7 @@ def call_left(cls: type[torch.autograd.Function], args: tuple, kwargs: dict[str,
         _run_eagerly(cls, why)
     if environment.pending_writes:
         _run_eagerly(cls, f"the function writes to something outside before {cls.__name__}, which may read it")
-    session.calls_python = True
-    return session.call_outside(apply, args, kwargs)
+    return session.call_python(apply, args, kwargs)
 
 
 def _is_known(x: Any, tracker: Any) -> bool:

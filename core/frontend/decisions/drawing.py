@@ -38,3 +38,6 @@ class DrawingRequester(SizedRequester):
     def note_draw(self, devices: Sequence[Any]) -> None:
         if (why := self.graph.generators.note_devices([device(str(each or torch.get_default_device())) for each in devices])) is not None:
             raise GoEager(f"{why}, which a call that starts again would repeat")
+
+    def note_any_draw(self) -> None:
+        self.graph.generators.note_all()

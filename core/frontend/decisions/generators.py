@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -35,6 +37,13 @@ class Generators:
         if id(generator) not in self.hosts and (state := host_state(generator)) is not None:
             self.hosts[id(generator)] = generator
             self.first[generator] = state
+
+    def note_all(self) -> None:
+        """Remember the generators that code in Python may draw from: torch's default ones, Python's, and NumPy's where it is there."""
+        self.devices |= {*self.everything()}
+        draws = [random.random, numpy.random.rand] if (numpy := sys.modules.get("numpy")) is not None else [random.random]
+        for draw in draws:
+            self.note_host(draw.__self__)
 
     def note(self, lines: Iterable[BoundSymbol]) -> str | None:
         """Remember the devices that lines draw on; return why a call could not start again after they have run, None where it could."""

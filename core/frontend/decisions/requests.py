@@ -252,6 +252,15 @@ class Requester(Machinery):
     def note_draw(self, devices: Sequence[Any]) -> None:
         """Remember that a call between two segments draws from the generators of these devices; None is the default device."""
 
+    def call_python(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
+        """Call a function of the user's between two segments: gradients go through it, and it may draw from any generator."""
+        self.calls_python = True
+        self.note_any_draw()
+        return self.call_outside(function, args, kwargs)
+
+    def note_any_draw(self) -> None:
+        """Remember that a call between two segments may draw from any generator."""
+
     def call_outside(self, function: Callable, args: Sequence[Any], kwargs: dict) -> Any:
         """Call an operation with a result whose shape depends on values, or that is no tensor: it runs by itself between two segments."""
         arguments = mapped(_as_number, (tuple(args), dict(kwargs)))
