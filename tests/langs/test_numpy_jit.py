@@ -99,6 +99,31 @@ MORE_DTYPES = ("f2", "i4", "i1", "?", "c16", "c8", "u2", "u4", "u8")
 TABLES = {**{name: (fn, 1) for name, fn in cases.ONE.items()}, **{name: (fn, 2) for name, fn in {**cases.TWO, **cases.WRITES}.items()}}
 
 
+class Space:
+    """Describes observations, as a space of gymnasium does."""
+
+    dtype = np.dtype("u1")
+
+
+OF_DTYPES = {
+    "equal": lambda x: x / 255 if Space.dtype == np.uint8 else x,
+    "unequal": lambda x: x if Space.dtype != "uint8" else x / 255,
+    "among classes": lambda x: x * (3 if Space.dtype in (np.int8, np.uint8) else 4),
+    "kind": lambda x: x * (3 if np.issubdtype(Space.dtype, np.integer) else 4),
+    "key": lambda x: x * {np.dtype("u1"): 2, np.dtype("f4"): 3}[Space.dtype],
+}
+
+
+@pytest.mark.parametrize("name", OF_DTYPES)
+def test_a_dtype_from_outside_is_compared_and_guarded(name: str, monkeypatch) -> None:
+    fn, x = OF_DTYPES[name], torch.arange(4.0)
+    compiled = dovetail.jit(fn)
+    for dtype in ("u1", "f4", "u1"):
+        monkeypatch.setattr(Space, "dtype", np.dtype(dtype))
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert compiled.cache_info().misses == 2
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_limits_of_dtypes_that_numpy_has_not_looked_up_yet_are_its_own(monkeypatch, dtype: str) -> None:
     def limits(x):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import pytest
@@ -256,6 +257,31 @@ class ByVjp(torch.autograd.Function):
     def vjp(ctx, g):
         (x,) = ctx.saved_tensors
         return g * x * 7
+
+
+@functools.cache
+def power(n):
+    return n + 1
+
+
+class Powers(torch.autograd.Function):
+    """Calls a function behind a cache in its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * power(1) * x
+
+
+def test_a_backward_that_calls_a_function_behind_a_cache_is_refused_with_a_sentence():
+    power.cache_clear()
+    with pytest.raises(Unsupported, match=r"a backward reads power\(1\)"):
+        dovetail.jit(Powers.apply, decisions="error")(torch.ones(3, requires_grad=True))
 
 
 def test_a_vjp_stands_for_a_backward():

@@ -42,6 +42,7 @@ from dovetail.frontend.wrappers.jagged import untraced_size
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
+from dovetail.torch_internals import no_torch_function
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, user_line
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws
@@ -139,7 +140,8 @@ class TorchRecorder(CallHooks):
         return {root_of(line.args[0], bases) for line in prims_of(self.trace.lines[start:]) if line.mutates}
 
     def state_of_generator(self) -> bytes:
-        return torch.default_generator.get_state().numpy().tobytes()
+        with no_torch_function():  # a backward is traced under a mode
+            return torch.default_generator.get_state().numpy().tobytes()
 
     def is_tensor(self, value: Any) -> bool:
         return is_tensor_class(type(value))
@@ -163,7 +165,7 @@ class TorchRecorder(CallHooks):
 
     def is_element_type(self, value: Any) -> bool:
         numpy = sys.modules.get("numpy")
-        return numpy is not None and isinstance(value, numpy.dtype) and value.fields is None and not value.hasobject
+        return numpy is not None and isinstance(value, numpy.dtype) and value.fields is None and value.subdtype is None and not value.hasobject
 
     def is_buffer(self, value: Any) -> bool:
         numpy = sys.modules.get("numpy")

@@ -80,6 +80,7 @@ class Comparing:
             or type(value) in self.atoms
             or recorder.is_tensor(value)
             or recorder.is_buffer(value)
+            or recorder.is_element_type(value)
             or recorder.is_known(value)
         ):
             return True
