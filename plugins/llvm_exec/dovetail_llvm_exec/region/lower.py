@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from itertools import product
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ CHOICES = frozenset(  # take numbers as their dtype holds them
     {"where", "maximum", "minimum", "copysign", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"}
 )
 SUMS = frozenset({"add", "sub"})  # do so unless they are part of an operation that is computed in float32
+MOST_PLACES = 64  # elements of one node that a turn of the loops computes; they may double with each shifted window that is written
 
 Coords = tuple[Form, ...]
 
@@ -106,6 +108,7 @@ class Lowering:
         self.memory = memory
         self.table = Table()
         self.memo: dict[tuple, Expr] = {}
+        self.places: dict[Node, int] = Counter()  # how many elements of a node one turn of the loops computes
 
     def at(self, node: Node, coords: Coords, mask: Expr | None = None) -> Expr:
         """Return the element of `node` at `coords`.  Where `mask` does not hold nothing is read, and the value means nothing."""
@@ -127,6 +130,9 @@ class Lowering:
                 raise CannotLower(str(cut), node.base) from None
             return self.at(node.args[0], inner, mask)
         self.memory.check(node, coords)
+        self.places[node] += 1
+        if self.places[node] > MOST_PLACES and node.nodes and not node.reduces:
+            raise CannotLower("it is computed at too many places, as where shifted windows are read of what shifted windows were written to", node)
         if node.reduces:
             return self.memory.result(node, coords, mask)
         special = SPECIAL.get(node.op)
