@@ -9,10 +9,14 @@ from dovetail.prims import Tag, TensorSpec
 from dovetail.trace.ir import BoundSymbol, Trace
 from dovetail.trace.proxies import Proxy, is_proxy, leaves, proxies, tree_map
 
+_OUTSIDE = frozenset({Tag.GUARD, Tag.HOST})  # what looks at the world outside has no meta that could be computed again
+
 
 def check(trace: Trace) -> Trace:
     """Return `trace`, or raise InvalidTrace, which names the pass, the line and what is wrong with it.  Linear in the size of the trace."""
     known = {*trace.inputs, *trace.constants}
+    if trace.relations is not None:  # symbols are ambient until the pass `sizes` computes them
+        known.update({atom.proxy for atom in trace.relations.symbols()}.difference([p for line in trace.lines for p in line.writes]))
     for line in trace.lines:
         _check_line(line, known, trace)
     for p in proxies(trace.outputs):
@@ -26,7 +30,7 @@ def _check_line(line: BoundSymbol, known: set[Proxy], trace: Trace) -> None:
         _require(p in known, trace, "{} is read by {} before it is computed", p, line.symbol)
     for p in line.writes:
         _require(p not in known, trace, "{} is computed twice, the second time by {}", p, line.symbol)
-    if line.symbol.is_prim and Tag.GUARD not in line.symbol.tags:
+    if line.symbol.is_prim and _OUTSIDE.isdisjoint(line.symbol.tags):
         _check_meta(line, trace)
     created_inside: list[Proxy] = []
     for inner in line.body:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -71,6 +73,32 @@ def test_2_checks_training_and_mutation_too(level):
 
     torch.testing.assert_close(dovetail.jit(bump)(torch.zeros(2)), torch.ones(2))
     torch.testing.assert_close(x.grad, 2 * torch.cos(torch.ones(2)))
+
+
+def draws(x):
+    state = torch.get_rng_state()
+    y = torch.rand(2, generator=torch.Generator().manual_seed(3)) + torch.rand(2)
+    torch.set_rng_state(state)
+    return x + y + torch.rand(2)
+
+
+@functools.cache
+def mask(n):
+    rows = torch.zeros(n, n)
+    rows[0] = 1
+    return rows.tril_()
+
+
+@pytest.mark.parametrize("fn", [draws, lambda x: x @ mask(x.shape[0])], ids=["random generators", "a size that a region reads"])
+def test_2_accepts_valid_programs(level, fn):
+    level(2)
+    compiled = dovetail.jit(fn)
+
+    for size in (2, 2, 3, 4) if fn is not draws else (2, 2):
+        torch.manual_seed(0)
+        got = compiled(torch.ones(size))
+        torch.manual_seed(0)
+        torch.testing.assert_close(got, fn(torch.ones(size)))
 
 
 def test_3_prints_the_program_that_runs(capfd, level):
