@@ -22,6 +22,24 @@ def test_index_select_and_gather(dim):
     assert_like_eager(lambda x, i: torch.gather(x * 2, dim, i) + 1, x, torch.randint(0, x.shape[dim], shape))
 
 
+@pytest.mark.parametrize("columns", [7, 100])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: x - x.gather(-1, x.argmax(-1, keepdim=True)),
+        lambda x, w: x * x.gather(-1, (x > 0).sum(-1, keepdim=True).clamp(max=x.shape[-1] - 1)),
+        lambda x, w: (w[(x > 0).sum(-1, keepdim=True)] * x).sum(-1),
+        lambda x, w: x.gather(-1, (torch.arange(x.shape[-1]) + (x > 0).sum(-1, keepdim=True)) % x.shape[-1]),
+        lambda x, w: torch.softmax(x, -1).gather(-1, x.argmin(-1, keepdim=True)) - x,
+    ],
+    ids=["argmax", "count", "table", "rotated", "of another result"],
+)
+def test_positions_that_are_computed_of_whole_rows(fn, columns):
+    ours, x, w = compiled(fn), torch.randn(5, columns), torch.randn(101)
+    assert_same(ours(x, w), fn(x, w))
+    assert runs_kernels(ours)
+
+
 @pytest.mark.parametrize(
     ("fn", "kind"),
     [
