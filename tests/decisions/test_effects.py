@@ -294,7 +294,15 @@ def test_23_autocast_inside_and_around():
     def plain(x, w):
         return (x @ w) @ w if (x @ w).sum() > 0 else x @ w
 
-    for program in (mixed, plain):
+    def off(x, w):
+        with torch.autocast("cpu", enabled=False):
+            y = x @ w
+        if y.sum() > 0:
+            with torch.autocast("cpu", enabled=False):
+                y = torch.softmax(y @ w, -1)
+        return y, y @ w
+
+    for program in (mixed, plain, off):
         fn = compiled(program)
         for value in (1.0, -1.0, 1.0):
             for enabled in (False, True):
