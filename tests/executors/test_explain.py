@@ -405,6 +405,17 @@ def test_32_run_times_are_measured_when_asked_for_and_cost_nothing_otherwise(gpt
     assert "linear: " in str(times) and "running " in str(found)
 
 
+def test_32_passes_of_the_user_run_while_times_are_measured():
+    seen = []
+    watched = dovetail.extend.advanced.watch(before=lambda line, args, kwargs: seen.append(line.symbol.name))
+    compiled = dovetail.jit(lambda x: torch.sin(x), passes=[watched])
+    for _ in range(2):
+        with dovetail.profile(compiled):
+            compiled(torch.ones(2))
+    compiled(torch.ones(2))
+    assert seen == ["sin"] * 3
+
+
 def test_30_a_grad_rule_that_raises_names_its_executor_and_the_operation():
     def rule(input):
         raise ZeroDivisionError("no gradient today")

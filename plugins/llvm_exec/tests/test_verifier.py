@@ -126,6 +126,7 @@ def test_a_value_that_is_written_twice():
     ("change", "words"),
     [
         (lambda coords: (shifted(coords[0], 1), *coords[1:]), "at 63 to 6362 of 6300 elements"),
+        (lambda coords: (*coords[:-1], shifted(coords[-1], 1)), "at 1 to 6300 of 6300 elements"),
         (lambda coords: (times(coords[0], 2), *coords[1:]), "of 6300 elements"),
         (lambda coords: (coords[0], Form(0)), "in a place that does not change with the value"),
         (lambda coords: (coords[0], coords[0]), "not once at each element|does not change with the value"),
