@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import dovetail
+from dovetail import dtypes, prims
 from dovetail.extend import OperatorExecutor
+from dovetail.langs.torch import spec_of
 
 
 class Factor:
@@ -215,6 +217,18 @@ def test_operations_of_executors_get_the_object_of_each_call(function, kind):
     compiled, x = dovetail.jit(function, executors=[EXECUTOR, "torch"]), torch.ones(3)
     for value in (2.0, 3.0, 4.0):
         torch.testing.assert_close(compiled(x, kind(value)), x * value)
+
+
+def test_prims_get_devices_and_dtypes_that_the_program_looks_up():
+    def draws(seed, offset):
+        spec = spec_of(seed)
+        floats = [dtype for dtype in (dtypes.float32, dtypes.float64) if dtype.kind == "float"]
+        return [prims.uniform_philox(seed, offset, low=0.0, high=1.0, shape=(7, 5), dtype=dtype, device=spec.device) for dtype in floats]
+
+    compiled = dovetail.jit(draws)
+    results = compiled(torch.tensor(3), torch.tensor(5))
+    assert [(x.shape, x.dtype) for x in results] == [((7, 5), torch.float32), ((7, 5), torch.float64)]
+    assert compiled.cache_info().misses == 1
 
 
 def test_operations_of_executors_get_functions_as_they_are():

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dovetail.devices import Device
+from dovetail.dtypes import DType
 from dovetail.errors import EagerCall
 from dovetail.frontend.class_lookup import HEAP, attributes_of
 from dovetail.frontend.classify_calls import is_torch
@@ -79,8 +81,10 @@ def _is_object(tracker: Tracker, x: Any) -> bool:
 
 def _is_constant(tracker: Tracker, x: Any) -> bool:
     """Return whether the program has created x, and it never changes."""
+    if tracker.source(x) is not None:
+        return False
     frozen = is_dataclass(x) and type(x).__dataclass_params__.frozen
-    return frozen and tracker.source(x) is None and all([type(value) in tracker.atoms for value in attributes_of(x).values()])
+    return isinstance(x, (DType, Device)) or (frozen and all([type(value) in tracker.atoms for value in attributes_of(x).values()]))
 
 
 def _put_back(x: Any, before: dict[str, Any]) -> bool:
