@@ -31,7 +31,7 @@ from dovetail.frontend.guards.mismatch import warn_of_guard
 from dovetail.frontend.interpreter.tracebacks import error_text
 from dovetail.frontend.interpreter.tracking import PendingWrites
 from dovetail.torch_internals import active_mode
-from dovetail.trace.source_location import user_line
+from dovetail.trace.source_location import user_line, warn_caller
 
 
 class Counts(NamedTuple):
@@ -106,7 +106,7 @@ class Cache:
         self.trials_enabled = True
         self.explored: list[str] = []  # outcomes that decisions had first, and guards behind them that failed
         self.exploring: set[int] = set()  # the numbers of the calls that had them, but for those that compiled a program
-        self.eager_calls = EagerCalls()
+        self.eager_calls, self.eager_warnings = EagerCalls(), set[str]()
         self.unlike = EagerCalls()  # calls that no program fits, once compiling them has been in vain
         self.compiled_at = 0  # the number of the last call that compiled a program
         self.misses: list[str] = []  # why each program was compiled
@@ -143,12 +143,16 @@ class Cache:
                 if not isinstance(error, (PendingWrites, EagerCall)):
                     raise
                 entry, raised = None, error_text(error.__cause__)
-                self.eager_calls.note(kind_of(self.fn, args, kwargs))
+                again = self.eager_calls.note(kind_of(self.fn, args, kwargs))
+                why = str(error) if again and isinstance(error, EagerCall) else ""
             else:
                 self.record_miss([*self.retired, *(miss.reason for miss in misses)])
                 self.retired.clear()
                 self.make_current(entry, generation)
         if entry is None:
+            if why and why not in self.eager_warnings:
+                self.eager_warnings.add(why)
+                warn_caller(f"{name_of(self.fn)}: calls like this one run in eager mode, since {why}")
             return _run_eagerly(self.fn, args, kwargs, raised)
         if options.debug():
             print(_report(self, entry), file=sys.stderr)

@@ -34,12 +34,13 @@ class EagerCalls:
             self.left[kind] = left - 1
         return left > 0
 
-    def note(self, kind: Hashable) -> None:
-        """Note that tracing a call has ended in eager mode."""
+    def note(self, kind: Hashable) -> bool:
+        """Note that tracing a call has ended in eager mode; return whether it did so before, for a call of this kind."""
         if len(self.ended) >= KINDS and kind not in self.ended:
             self.clear()
         ended = self.ended[kind] = self.ended.get(kind, 0) + 1
         self.left[kind] = min(2**ended, LONGEST) if ended >= ALWAYS else 0
+        return ended >= ALWAYS
 
     def clear(self) -> None:
         """Trace the next call of each kind."""

@@ -13,7 +13,7 @@ from dovetail.compiler.decisions import compile_graph, needed_value
 from dovetail.compiler.entry import CallToCompile, Entry, compile_call
 from dovetail.compiler.errors_at_run import name_of
 from dovetail.compiler.gradient_trial import gradients_differ
-from dovetail.errors import TracedValueError, Unsupported
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Priority
 from dovetail.frontend.decisions.requests import Need
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
@@ -77,6 +77,8 @@ class FunctionCompiler:
                 if decided is None:
                     raise refused
                 return decided
+            except EagerCall as error:
+                raise EagerCall(str(error) or str(refused)) from None
             finally:
                 refused = None  # its traceback has this frame
         if call.account is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -59,8 +60,8 @@ def _may_run_users_code(module: str) -> bool:
 
 @cache
 def _is_inside(file: str) -> bool:
-    """Whether `file` belongs to this package or to torch."""
-    return file.startswith(OURS) or "-packages/torch/" in file
+    """Whether `file` belongs to this package or to torch, or is Python's contextlib, which calls context managers of ours."""
+    return file.startswith(OURS) or "-packages/torch/" in file or file == contextlib.__file__
 
 
 def user_operation() -> str | None:

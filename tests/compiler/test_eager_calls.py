@@ -51,6 +51,26 @@ def test_a_call_that_runs_in_eager_mode_is_traced_less_and_less(traced):
     assert compiled.cache_info()[:2] == (0, 0)
 
 
+def test_the_second_call_that_ends_in_eager_mode_says_why_once():
+    @dovetail.opaque(meta=lambda x, counts: x)
+    def counted(x, counts):
+        counts.append(1)
+        return x.clone()
+
+    class Counts:
+        def append(self, n):
+            self.n = n
+
+    compiled = dovetail.jit(lambda x: counted(x, Counts()) * 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(8):
+            assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+    (warning,) = caught
+    assert "calls like this one run in eager mode, since counted, which is not traced, may change the Counts" in str(warning.message)
+    assert warning.filename == __file__ and f"called at {__file__}" in str(warning.message)
+
+
 def test_other_calls_are_compiled_meanwhile(traced):
     model = Checkpointed()
     compiled = dovetail.jit(model)
