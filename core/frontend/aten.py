@@ -1,4 +1,4 @@
-"""Torch operations for calls of ATen's operators, whose overloads are the nodes of graphs of torch.export and AOTAutograd.
+"""Torch operations for calls of ATen's operators; graphs of torch.export and AOTAutograd consist of calls of their overloads.
 
 A call that no torch operation fits stays as it is, and becomes an opaque line.
 """
