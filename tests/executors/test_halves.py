@@ -1,6 +1,8 @@
-"""16-bit floats on processors that do not multiply them: products in float32, of every layout and at sizes that are divided into blocks."""
+"""16-bit floats on processors that multiply them slowly: products in float32, of every layout and at sizes that are divided into blocks."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 import torch
@@ -8,6 +10,8 @@ from torch.nn import functional
 
 import dovetail
 import dovetail_torch_exec.halves as halves
+from dovetail_torch_exec import costs
+from dovetail_torch_exec.costs import Kind
 from dovetail_torch_exec.executor import torch_executor
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -16,7 +20,7 @@ HALVES = (torch.bfloat16, torch.float16)
 @pytest.fixture(autouse=True)
 def slow(monkeypatch):
     """A processor that multiplies neither."""
-    monkeypatch.setattr(halves, "slow_dtypes", lambda: frozenset(HALVES))
+    monkeypatch.setattr(costs, "slow_dtypes", lambda: frozenset(HALVES))
 
 
 def close(actual: torch.Tensor, exact: torch.Tensor, sums: int = 1) -> bool:
@@ -149,8 +153,117 @@ def test_programs_name_functions_that_can_be_looked_up():
     assert out.dtype is torch.bfloat16 and close(out, functional.conv2d(x.double(), weight.double()))
 
 
-def test_a_processor_that_multiplies_them_is_left_to_pytorch(monkeypatch):
-    monkeypatch.setattr(halves, "slow_dtypes", frozenset)
-    compiled = dovetail.jit(lambda x: x @ x, executors=[torch_executor()])
-    compiled(torch.randn(4, 4).bfloat16())
-    assert "in_float32" not in dovetail.last_traces(compiled)[-1].python(depth=0)
+def programs(fn, *args: torch.Tensor) -> str:
+    """The forward, and the backward where there is one, of a call of `fn` compiled, which gives what float64 does."""
+    compiled, exact = dovetail.jit(fn, executors=[torch_executor()]), [x.detach().double().requires_grad_(x.requires_grad) for x in args]
+    out, expected = compiled(*args), fn(*exact)
+    assert out.dtype is args[0].dtype and (out.detach() - expected.detach()).norm() <= 0.01 * expected.detach().norm()
+    text = dovetail.last_traces(compiled)[-1].python(depth=0)
+    if out.requires_grad:
+        weights = torch.randn(out.shape)
+        out.backward(weights.to(out.dtype))
+        expected.backward(weights.to(out.dtype).double())
+        for one, other in zip(args, exact, strict=True):
+            assert one.grad.dtype is one.dtype and (one.grad - other.grad).norm() <= 0.02 * other.grad.norm()
+        text += dovetail.last_backward_traces(compiled)[-1].python(depth=0)
+    return text
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """A processor with instructions for both: each multiplication takes as many times as long as in float32."""
+    factors = dict.fromkeys(Kind, 1.0)
+    monkeypatch.setattr(costs, "slow_dtypes", frozenset)
+    monkeypatch.setattr(costs, "cost", lambda dtype, kind: factors[kind])
+    return factors
+
+
+def test_a_processor_that_multiplies_them_well_is_left_to_pytorch(measured):
+    assert "in_float32" not in programs(lambda x: x @ x, torch.randn(200, 200).bfloat16())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_takes_longer_than_in_float32_and_its_conversions_runs_in_float32(measured, dtype):
+    """Large products do; a few rows, depthwise convolutions, and kinds that are not slow run as ever."""
+
+    def drawn(*shape: int, grad: bool = False) -> torch.Tensor:
+        return (torch.randn(shape) / 4).to(dtype).requires_grad_(grad)
+
+    measured |= {Kind.PRODUCT: 2.0, Kind.CONVOLUTION: 2.0}
+    assert "in_float32_torch_nn_functional_linear" in programs(functional.linear, drawn(96, 128), drawn(128, 128))
+    assert "in_float32" not in programs(functional.linear, drawn(8, 128), drawn(128, 128))
+    assert "in_float32" not in programs(torch.bmm, drawn(4, 96, 128), drawn(4, 128, 128))
+    assert "in_float32" in programs(lambda x, w: torch.einsum("nk,mk->mn", x, w), drawn(96, 128), drawn(128, 128))
+    images = drawn(2, 64, 16, 16)
+    assert "in_float32" in programs(functional.conv2d, images, drawn(32, 64, 3, 3))
+    assert "in_float32" not in programs(lambda x, w: functional.conv2d(x, w, groups=64), images, drawn(64, 1, 3, 3))
+    assert "in_float32" in programs(lambda x, w: functional.conv_transpose2d(x, w, stride=2), images, drawn(64, 32, 3, 3))
+    measured |= {Kind.BATCHES: 2.0}
+    assert "in_float32_torch_bmm" in programs(torch.bmm, drawn(4, 96, 128), drawn(4, 128, 128))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_gradients_are_measured_apart(measured, dtype):
+    torch.manual_seed(0)
+    x, w = [(torch.randn(shape) / 4).to(dtype).requires_grad_() for shape in ((2, 64, 12, 12), (64, 64, 3, 3))]
+    assert "in_float32" not in programs(functional.conv2d, x, w)
+    measured[Kind.CONVOLUTION_BACKWARD] = 3.0
+    x.grad = w.grad = None
+    assert "in_float32_aten_convolution_backward" in programs(functional.conv2d, x, w)
+    heads = [torch.randn(1, 2, 128, 32).to(dtype).requires_grad_() for _ in range(3)]
+    assert "in_float32" not in programs(functional.scaled_dot_product_attention, *heads)
+    measured[Kind.ATTENTION_BACKWARD] = 3.0
+    for x in heads:
+        x.grad = None
+    text = programs(functional.scaled_dot_product_attention, *heads)
+    assert "in_float32_aten_attention_backward" in text and "in_float32_aten_attention_forward" not in text
+    measured[Kind.ATTENTION] = 3.0
+    for x in heads:
+        x.grad = None
+    assert "in_float32_aten_attention_forward" in programs(functional.scaled_dot_product_attention, *heads)
+
+
+@pytest.fixture
+def file(monkeypatch, tmp_path):
+    """The file of products in bfloat16, in a folder of its own."""
+    monkeypatch.setattr(costs, "cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(costs, "seconds_waited", lambda: 0.0)
+    costs.cost.cache_clear()
+    yield lambda: next((tmp_path / "torch").glob("bfloat16-product-*.json"), None)
+    costs.cost.cache_clear()
+
+
+def test_a_cost_is_measured_once_for_a_machine(file, monkeypatch):
+    first = costs.cost(torch.bfloat16, Kind.PRODUCT)
+    assert first > 0 and json.loads(file().read_text())["cost"] == first
+    monkeypatch.setattr(costs, "measure", lambda *_: pytest.fail("measured again"))
+    costs.cost.cache_clear()
+    assert costs.cost(torch.bfloat16, Kind.PRODUCT) == first
+    monkeypatch.setattr(costs, "measure", lambda *_: 7.0)
+    costs.cost.cache_clear()
+    file().write_text("{")
+    assert costs.cost(torch.bfloat16, Kind.PRODUCT) == 7.0
+
+
+def test_the_first_of_processes_that_measure_at_a_time_decides(file, monkeypatch):
+    def measure(*_: object) -> float:
+        monkeypatch.setattr(costs, "measure", lambda *_: 2.0)
+        costs.cost.__wrapped__(torch.bfloat16, Kind.PRODUCT)  # as another process, meanwhile
+        return 3.0
+
+    monkeypatch.setattr(costs, "measure", measure)
+    assert costs.cost(torch.bfloat16, Kind.PRODUCT) == 2.0
+
+
+def test_a_busy_machine_is_not_measured(file, monkeypatch):
+    waited = iter(range(10**6))
+    monkeypatch.setattr(costs, "seconds_waited", lambda: next(waited))
+    assert costs.cost(torch.bfloat16, Kind.PRODUCT) == 1.0 and file() is None
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("dtype", HALVES)
+def test_each_kind_can_be_measured(kind, dtype, monkeypatch):
+    monkeypatch.setattr(costs, "seconds_waited", lambda: 0.0)
+    monkeypatch.setattr(costs, "PATIENCE", 10.0)
+    assert costs.measure(dtype, costs.SAMPLES[kind]) > 0

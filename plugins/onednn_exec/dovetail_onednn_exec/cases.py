@@ -1,6 +1,7 @@
 """Cases: an operation with shapes and layouts. Cases of similar sizes share a key, under which times are measured and stored.
 
-Each case has several `ways` to compute it: "torch" (eager PyTorch), "onednn", and "packed" (oneDNN with the weight in its own layout).
+Each case has several `ways` to compute it: "torch" (eager PyTorch), "onednn", "packed" (oneDNN with the weight in its own layout), and, of bfloat16,
+"float32" (PyTorch in float32).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from dovetail_onednn_exec import library
 from dovetail_onednn_exec.epilogues import EPILOGUES
-from dovetail_onednn_exec.measure import BESIDE, PACKED
+from dovetail_onednn_exec.measure import BESIDE, FLOAT32, PACKED
 
 Ways = dict[str, Callable[[], Tensor]]
 FEWEST = 64  # sizes are not halved below this
@@ -83,6 +84,8 @@ class Product:
         ways["onednn"] = partial(linear, x, weight, bias, *other, epilogue=self.epilogue)
         if packs and library.pack_linear is not None:
             ways[PACKED] = partial(linear, x, pack(weight, self.rows), bias, *other, epilogue=self.epilogue)
+        if self.dtype is torch.bfloat16:
+            ways[FLOAT32] = lambda: eager(_in_float32(torch.nn.functional.linear, x, weight, bias), *other)
         return ways | (self._beside(x, weight, bias) if self.epilogue else {})
 
     def _beside(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ways:
@@ -91,10 +94,13 @@ class Product:
         It needs the product and, unless a later kernel absorbs the addition, one pass over it, which costs at least as much as relu.
         """
         after = torch.relu if self.epilogue != "add" else lambda product: product
-        return {
+        ways: Ways = {
             f"{BESIDE} torch": lambda: after(torch.nn.functional.linear(x, weight, bias)),
             f"{BESIDE} onednn": lambda: after(linear(x, weight, bias)),
         }
+        if self.dtype is torch.bfloat16:
+            ways[f"{BESIDE} {FLOAT32}"] = lambda: after(_in_float32(torch.nn.functional.linear, x, weight, bias))
+        return ways
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None = None, *, epilogue: str = "") -> Tensor:
@@ -168,6 +174,8 @@ class Convolution:
         ways: Ways = {"torch": eager, "onednn": partial(convolution, x, weight, bias, *window)}
         if packs and library.pack_convolution is not None and (self.x_last or self.weight_last):
             ways[PACKED] = partial(convolution, x, pack_images(weight, x.shape, *window), bias, *window)
+        if self.dtype is torch.bfloat16:
+            ways[FLOAT32] = partial(_in_float32, torch.conv2d, x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         return ways
 
 
@@ -182,6 +190,11 @@ def pack_images(weight: Tensor, images: torch.Size, padding: tuple, stride: tupl
 
 
 Case = Product | Convolution
+
+
+def _in_float32(fn: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, *window: object) -> Tensor:
+    """Compute `fn` in float32, and round the result."""
+    return fn(x.float(), weight.float(), None if bias is None else bias.float(), *window).to(x.dtype)
 
 
 def _turned(x: Tensor) -> Tensor:

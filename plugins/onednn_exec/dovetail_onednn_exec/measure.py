@@ -1,13 +1,11 @@
 """Measure which way to compute something is faster: the ways take turns on the same tensors, so that a disturbance affects all of them.
 
-Linux reports how long runnable threads waited for a core; rounds in which they waited are discarded.
+Rounds in which threads waited for a core are discarded.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dovetail.extend.advanced import torch_internals
+from dovetail.extend.advanced import seconds_waited, undisturbed
 
 BUDGET = 0.005  # seconds of rounds that count, after the first few
 PATIENCE = 0.06  # seconds of rounds, counted or not
@@ -25,6 +23,7 @@ SAMPLE = 30e-6  # seconds that a sample takes at least; shorter calls are repeat
 MOST_REPEATS = 20
 LONGEST_WAIT = 0.03  # of a round that counts
 USUAL, PACKED = "torch", "packed"
+FLOAT32 = "float32"  # PyTorch's product of bfloat16 in float32, conversions included: what the torch executor runs where that is faster
 BESIDE = "beside"  # prefix of ways that compute something else: lower bounds, which take part in the race and are not compared
 CLOSE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}  # of the largest result
 
@@ -52,7 +51,7 @@ def race(ways: dict[str, Callable[[], Tensor]], waited: Callable[[], float] | No
     `waited` returns the total seconds that threads of this process have waited for a core.
     """
     waited = waited or seconds_waited
-    with _undisturbed():
+    with undisturbed():
         running, lost = _agreeing(ways)
         repeats = {name: _repeats(way) for name, way in running.items()}
         rounds: list[dict[str, float]] = []
@@ -74,7 +73,7 @@ def race(ways: dict[str, Callable[[], Tensor]], waited: Callable[[], float] | No
 
 def speed(work: int, way: Callable[[], Tensor]) -> float:
     """Return the amount of `work` done per second."""
-    with _undisturbed():
+    with undisturbed():
         way()
         return work / min(_time(way, 1) for _ in range(3))
 
@@ -94,24 +93,6 @@ def _is_clear(rounds: list[dict[str, float]]) -> bool:
         if not ((won >= NEARLY_ALL and best * CLEAR <= usual) or (won <= 1 - NEARLY_ALL and best >= usual * CLEAR)):
             return False
     return True
-
-
-def seconds_waited() -> float:
-    """Return how long runnable threads of this process have waited for a core; 0 where the system does not report it."""
-    total = 0
-    with suppress(OSError, ValueError, IndexError):
-        for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
-                total += int(file.read().split()[1])
-    return total * 1e-9
-
-
-def _undisturbed() -> ExitStack:
-    """Return a context in which the user's modes and gradients do not affect a measurement."""
-    stack = ExitStack()
-    for each in (torch_internals.no_modes(), torch_internals.no_torch_function(), torch.autocast("cpu", enabled=False), torch.no_grad()):
-        stack.enter_context(each)
-    return stack
 
 
 def _agreeing(ways: dict[str, Callable[[], Tensor]]) -> tuple[dict[str, Callable[[], Tensor]], dict[str, str]]:

@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from dovetail_onednn_exec.measure import Row
 
-FORMAT = 3
+FORMAT = 4
 PATIENCE = 10.0  # seconds to wait for another process that measures
 CPU_LINES = ("model name", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
 OF_LIBRARIES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")  # variables that change which kernels run

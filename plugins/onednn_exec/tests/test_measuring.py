@@ -60,6 +60,8 @@ def test_faster_is_by_the_margin_and_in_most_rounds():
     assert faster(Row({"torch": 10.6, "onednn": 10.0}, {"onednn": 0.7}), "onednn", 1.05)
     assert not faster(Row({"torch": 10.4, "onednn": 10.0}, {"onednn": 1.0}), "onednn", 1.05)
     assert not faster(Row({"torch": 20.0, "onednn": 10.0}, {"onednn": 0.5}), "onednn", 1.05)
+    assert not faster(Row({"torch": 20.0, "onednn": 10.0, "float32": 10.4}, {"onednn": 1.0, "float32": 1.0}), "onednn", 1.05)
+    assert faster(Row({"torch": 20.0, "onednn": 10.0, "float32": 10.6}, {"onednn": 1.0, "float32": 1.0}), "onednn", 1.05)
     assert not faster(QUICK, "other", 1.05) and not faster(CROWDED, "onednn", 1.05)
 
 

@@ -10,24 +10,34 @@ from torch import Tensor
 
 from dovetail.langs.torch import spec_of
 from dovetail.prims import spec
-from dovetail_torch_exec.halves import in_float32
-
-_convolve = in_float32(torch.convolution)
-_gradients = in_float32(torch.ops.aten.convolution_backward)
 
 USUAL = (torch.float32, torch.float64, torch.bfloat16)  # whose convolutions PyTorch lays out like their operands on CPUs, too
 
 VOLUMES = (torch.float32, torch.bfloat16, torch.float16)  # whose volumes have their channels innermost where those of an operand are
 
 
-def convolution(x: Tensor, weight: Tensor, **window: Any) -> Tensor:
-    return _by_parts(convolution, x, weight, window) if x.is_complex() else _convolution(x, weight, **window)
+Convolve = Callable[..., Tensor]
+Gradients = Callable[..., tuple[Tensor | None, ...]]
+_GRADIENTS: Gradients = torch.ops.aten.convolution_backward
+
+
+def convolution(x: Tensor, weight: Tensor, *, convolve: Convolve = torch.convolution, **window: Any) -> Tensor:
+    return _by_parts(convolution, x, weight, window) if x.is_complex() else _convolution(convolve, x, weight, **window)
 
 
 def _convolution(
-    x: Tensor, weight: Tensor, *, stride: tuple, padding: tuple, dilation: tuple, transposed: bool, output_padding: tuple, groups: int
+    convolve: Convolve,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    stride: tuple,
+    padding: tuple,
+    dilation: tuple,
+    transposed: bool,
+    output_padding: tuple,
+    groups: int,
 ) -> Tensor:
-    out = _convolve(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+    out = convolve(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
     if out.ndim == 3:
         return out.mT.contiguous().mT if _is_channels_last(weight) else out.contiguous()
     if out.device.type != "cpu" or (out.ndim == 4 and out.dtype in USUAL):
@@ -60,23 +70,24 @@ def _by_parts(fn: Callable, a: Tensor, b: Tensor, keywords: dict) -> Tensor:
     return torch.complex(fn(ar, br, **keywords) - fn(ai, bi, **keywords), fn(ar, bi, **keywords) + fn(ai, br, **keywords))
 
 
-def convolution_input_grad(g: Tensor, weight: Tensor, **keywords: Any) -> Tensor:
-    return _by_parts(convolution_input_grad, g, weight, keywords) if g.is_complex() else _input_grad(g, weight, **keywords)
+def convolution_input_grad(g: Tensor, weight: Tensor, *, gradients: Gradients = _GRADIENTS, **keywords: Any) -> Tensor:
+    return _by_parts(convolution_input_grad, g, weight, keywords) if g.is_complex() else _input_grad(gradients, g, weight, **keywords)
 
 
-def _input_grad(g: Tensor, weight: Tensor, *, input_shape: tuple, **window: Any) -> Tensor:
-    return _convolution_backward(g, _blank(input_shape, g), weight, (True, False, False), **window)[0]
+def _input_grad(gradients: Gradients, g: Tensor, weight: Tensor, *, input_shape: tuple, **window: Any) -> Tensor:
+    return _convolution_backward(gradients, g, _blank(input_shape, g), weight, (True, False, False), **window)[0]
 
 
-def convolution_weight_grad(g: Tensor, x: Tensor, **keywords: Any) -> Tensor:
-    return _by_parts(convolution_weight_grad, g, x, keywords) if g.is_complex() else _weight_grad(g, x, **keywords)
+def convolution_weight_grad(g: Tensor, x: Tensor, *, gradients: Gradients = _GRADIENTS, **keywords: Any) -> Tensor:
+    return _by_parts(convolution_weight_grad, g, x, keywords) if g.is_complex() else _weight_grad(gradients, g, x, **keywords)
 
 
-def _weight_grad(g: Tensor, x: Tensor, *, weight_shape: tuple, **window: Any) -> Tensor:
-    return _convolution_backward(g, x, _blank(weight_shape, g), (False, True, False), **window)[1]
+def _weight_grad(gradients: Gradients, g: Tensor, x: Tensor, *, weight_shape: tuple, **window: Any) -> Tensor:
+    return _convolution_backward(gradients, g, x, _blank(weight_shape, g), (False, True, False), **window)[1]
 
 
 def _convolution_backward(
+    gradients: Gradients,
     g: Tensor,
     x: Tensor,
     weight: Tensor,
@@ -89,7 +100,7 @@ def _convolution_backward(
     output_padding: tuple,
     groups: int,
 ) -> tuple:
-    grads = _gradients(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
+    grads = gradients(g, x, weight, None, stride, padding, dilation, transposed, output_padding, groups, mask)
     return tuple([out if out is None else sequence(out) for out in grads])
 
 

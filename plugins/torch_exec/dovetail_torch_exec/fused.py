@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 from dovetail import dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.extend import Tag, TensorSpec, make_prim
+from dovetail.extend import BoundSymbol, Tag, TensorSpec, make_prim
 from dovetail.extend.advanced import Symbol, torch_internals
-from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out
+from dovetail.prims.spec import channels_last_order, dense, is_channels_last, laid_out, prod
 from dovetail_torch_exec.convolution import sequence, volume
-from dovetail_torch_exec.halves import in_float32, is_slow, widened
+from dovetail_torch_exec.costs import Kind
+from dovetail_torch_exec.halves import IN_FLOAT32, MULTIPLICATIONS, widely, widened
 
 aten = torch_internals.aten
 FUSED: dict[Symbol, Callable[..., Any]] = {}
@@ -102,9 +104,14 @@ def _layer_norm_backward_meta(
 layer_norm_backward = fused("layer_norm_backward", _layer_norm_backward, _layer_norm_backward_meta)
 
 
-def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], **window: Any) -> tuple[Tensor, ...]:
+_CONVOLUTION_GRADIENTS = aten("convolution_backward.default")
+
+
+def _convolution_backward(
+    g: Tensor, x: Tensor, weight: Tensor, *, mask: tuple[bool, bool, bool], gradients: Callable[..., Any] = _CONVOLUTION_GRADIENTS, **window: Any
+) -> tuple[Tensor, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-    grads = in_float32(aten("convolution_backward.default"))(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
+    grads = gradients(g, x, weight, [g.shape[1]], *[window[n] for n in names], mask)
     return tuple([volume(sequence(out), x, weight) for out in _masked(grads, mask)])
 
 
@@ -117,6 +124,16 @@ def _convolution_backward_meta(
 
 
 convolution_backward = fused("convolution_backward", _convolution_backward, _convolution_backward_meta, (Tag.MATMUL,))
+IN_FLOAT32[convolution_backward] = partial(_convolution_backward, gradients=widely(_CONVOLUTION_GRADIENTS))
+
+
+def _of_convolution(line: BoundSymbol) -> tuple[Kind, Any]:
+    g, x, weight = line.args
+    pixels = (x if line.kwargs["transposed"] else g).spec.numel
+    return Kind.CONVOLUTION_BACKWARD, pixels * prod(weight.spec.shape[1:]) * sum(line.kwargs["mask"][:2])
+
+
+MULTIPLICATIONS[convolution_backward] = _of_convolution
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
@@ -144,9 +161,11 @@ nll_loss_backward = fused("nll_loss_backward", _nll_loss_backward, _nll_loss_bac
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, *, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
     op = aten("_scaled_dot_product_flash_attention_for_cpu.default")
-    if not is_slow(q):
-        return op(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
-    out, sums = op(*widened((q, k, v), q.dtype), 0.0, is_causal, attn_mask=widened(mask, q.dtype), scale=scale)
+    return op(q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale)
+
+
+def _attention_in_float32(q: Tensor, k: Tensor, v: Tensor, mask: Any, **how: Any) -> tuple[Tensor, Tensor]:
+    out, sums = _attention(*widened([q, k, v, mask], q.dtype), **how)
     return out.to(q.dtype), sums
 
 
@@ -163,7 +182,7 @@ def _accumulated(dtype: DType) -> DType:
 def _attention_backward(
     g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, mask: Any, *, is_causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    op = in_float32(aten("_scaled_dot_product_flash_attention_for_cpu_backward.default"))
+    op = aten("_scaled_dot_product_flash_attention_for_cpu_backward.default")
     return op(g, q, k, v, out, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
 
 
@@ -173,6 +192,15 @@ def _attention_backward_meta(g: TensorSpec, q: TensorSpec, k: TensorSpec, v: Ten
 
 attention_forward = fused("attention_forward", _attention, _attention_meta, (Tag.MATMUL,), ("cpu",))
 attention_backward = fused("attention_backward", _attention_backward, _attention_backward_meta, (Tag.MATMUL,), ("cpu",))
+IN_FLOAT32[attention_forward] = _attention_in_float32
+IN_FLOAT32[attention_backward] = widely(_attention_backward)
+MULTIPLICATIONS[attention_forward] = lambda line: (Kind.ATTENTION, 2 * _scores(*line.args[:2]))
+MULTIPLICATIONS[attention_backward] = lambda line: (Kind.ATTENTION_BACKWARD, 5 * _scores(*line.args[1:3]))
+
+
+def _scores(q: Any, k: Any) -> Any:
+    """Return how many multiplications the scores take."""
+    return q.spec.numel * k.spec.shape[-2]
 
 
 def _batch_norm_backward(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *, eps: float, mask: tuple[bool, ...]) -> tuple[Tensor, ...]:

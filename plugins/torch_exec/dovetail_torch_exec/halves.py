@@ -1,15 +1,14 @@
-"""Products of bfloat16 and float16 on processors without instructions for them, as products of float32 that are rounded once.
+"""Products of bfloat16 and float16 on processors that take longer for them, as products of float32 that are rounded once.
 
-PyTorch multiplies these element by element there, which takes 10 to 50 times as long as in float32.  It adds up in float32 as well, so its results
-differ by the order of the sums alone.
+Without instructions for these dtypes, PyTorch multiplies them element by element, which takes 10 to 50 times as long as in float32; where there are
+such instructions, `costs` measures.  PyTorch adds up in float32 as well, so results differ by the order of the sums alone.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,44 +16,30 @@ from torch import Tensor
 
 from dovetail import prims
 from dovetail.extend import BoundSymbol, Tag, TensorSpec
-from dovetail.extend.advanced import Implementation, Symbol, leaves, prims_of, symbol_for, torch_internals
+from dovetail.extend.advanced import Implementation, Symbol, leaves, prims_of, symbol_for
 from dovetail.langs.torch import TO_TORCH, TorchSymbol
+from dovetail.prims.sizes import hint_of
+from dovetail.prims.spec import prod
+from dovetail_torch_exec import costs
+from dovetail_torch_exec.convolution import convolution, convolution_input_grad, convolution_weight_grad
+from dovetail_torch_exec.costs import Kind
 from dovetail_torch_exec.formats import symbol_printed
 
 BLOCK = 1 << 20  # elements in float32 at a time: of more, the pages would be new to each call, and take longer than the product
 DOTS = 2  # rows up to which PyTorch is as fast with a weight of contiguous rows, with which it has a dot product for each element
 FEW = 1 << 15  # multiplications that take PyTorch no longer than conversions
-HALVES = {torch.bfloat16: "has_bfloat16", torch.float16: "has_float16"}
 PREFIX = "in_float32_"
 
 
-@cache
-def slow_dtypes() -> frozenset[torch.dtype]:
-    """Return the dtypes that PyTorch multiplies without instructions of this processor; of those other than x86, that is not known."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return frozenset()
-    supported = {dtype: torch_internals.MKLDNN[name].value for dtype, name in HALVES.items()}
-    return frozenset([dtype for dtype, has in supported.items() if has is not None and not has()])
+def widely(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `fn`, a function of tensors of one dtype that returns such, computed in float32."""
 
-
-def is_slow(x: Tensor) -> bool:
-    """Return whether products of such tensors are computed in float32 here."""
-    return x.dtype in slow_dtypes() and x.device.type == "cpu"
-
-
-def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `fn`, a function of tensors of one dtype that returns such, computed in float32 where that is faster."""
-
-    def run(first: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _widely(fn, first.dtype, (first, *args), kwargs) if is_slow(first) else fn(first, *args, **kwargs)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        dtype = next(x.dtype for x in leaves([args, kwargs]) if isinstance(x, Tensor) and x.is_floating_point())
+        out = fn(*widened(args, dtype), **{name: widened(x, dtype) for name, x in kwargs.items()})
+        return tuple([rounded(x, dtype) for x in out]) if isinstance(out, (tuple, list)) else rounded(out, dtype)
 
     return run
-
-
-def _widely(fn: Callable[..., Any], dtype: torch.dtype, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Call `fn` with tensors of a dtype in float32, and round what it returns to that dtype."""
-    out = fn(*[widened(x, dtype) for x in args], **{name: widened(x, dtype) for name, x in kwargs.items()})
-    return tuple([rounded(x, dtype) for x in out]) if isinstance(out, (tuple, list)) else rounded(out, dtype)
 
 
 def widened(nest: Any, dtype: torch.dtype) -> Any:
@@ -136,7 +121,7 @@ def _blocks(count: int, size: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, count, step))
 
 
-PRODUCTS: dict[Symbol, Callable[..., Tensor]] = {
+IN_FLOAT32: dict[Symbol, Callable[..., Any]] = {  # the registry: what computes an operation in float32; others get its implementation, widely
     prims.linear: linear,
     prims.matmul: matmul,
     symbol_for("torch.nn.functional.linear"): linear,
@@ -144,7 +129,41 @@ PRODUCTS: dict[Symbol, Callable[..., Tensor]] = {
     symbol_for("torch.mm"): matmul,
     symbol_for("torch.bmm"): matmul,
     symbol_for("torch.addmm"): addmm,
+    prims.convolution: partial(convolution, convolve=widely(torch.convolution)),
+    prims.convolution_input_grad: partial(convolution_input_grad, gradients=widely(torch.ops.aten.convolution_backward)),
+    prims.convolution_weight_grad: partial(convolution_weight_grad, gradients=widely(torch.ops.aten.convolution_backward)),
 }
+
+
+def _of_product(line: BoundSymbol) -> tuple[Kind, Any]:
+    a, b = line.args
+    return Kind.BATCHES if b.spec.rank > 2 else Kind.PRODUCT, line.out.spec.numel * a.spec.shape[-1]
+
+
+def _of_convolution(line: BoundSymbol) -> tuple[Kind, Any]:
+    x, weight = line.args
+    return Kind.CONVOLUTION, (x if line.kwargs["transposed"] else line.out).spec.numel * prod(weight.spec.shape[1:])
+
+
+def _of_input_grad(line: BoundSymbol) -> tuple[Kind, Any]:
+    g, weight = line.args
+    pixels = prod(line.kwargs["input_shape"]) if line.kwargs["transposed"] else g.spec.numel
+    return Kind.CONVOLUTION_BACKWARD, pixels * prod(weight.spec.shape[1:])
+
+
+def _of_weight_grad(line: BoundSymbol) -> tuple[Kind, Any]:
+    g, x = line.args
+    return Kind.CONVOLUTION_BACKWARD, (x if line.kwargs["transposed"] else g).spec.numel * prod(line.kwargs["weight_shape"][1:])
+
+
+MULTIPLICATIONS: dict[Symbol, Callable[[BoundSymbol], tuple[Kind, Any]]] = {  # the registry: the kind of a prim, and how often it multiplies
+    prims.linear: _of_product,
+    prims.matmul: _of_product,
+    prims.convolution: _of_convolution,
+    prims.convolution_input_grad: _of_input_grad,
+    prims.convolution_weight_grad: _of_weight_grad,
+}
+WHOLE = {symbol_for("torch.nn.functional.scaled_dot_product_attention"): Kind.ATTENTION}  # of another kind than its prims
 
 
 class InFloat32:
@@ -165,12 +184,7 @@ class InFloat32:
 
 def float32_variant(symbol: Symbol, implementation: Implementation) -> Callable[..., Any]:
     """Return the function that computes an operation in float32."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        dtype = next(x.dtype for x in leaves([args, kwargs]) if isinstance(x, Tensor) and x.is_floating_point())
-        return _widely(implementation.fn, dtype, args, kwargs)
-
-    return PRODUCTS.get(symbol, run)
+    return IN_FLOAT32.get(symbol) or widely(implementation.fn)
 
 
 def symbol_called(name: str) -> Symbol | None:
@@ -179,13 +193,30 @@ def symbol_called(name: str) -> Symbol | None:
 
 
 def _multiplies_slowly(line: BoundSymbol) -> bool:
-    """Return whether `line` is an operation on 16-bit floats on a CPU, to such, and sums of products are a part of it."""
-    if not slow_dtypes() or line.mutates or (line.symbol not in PRODUCTS and not isinstance(line.symbol, TorchSymbol)):
+    """Return whether `line` is an operation on 16-bit floats on a CPU, to such, with sums of products that take longer than in float32."""
+    if line.mutates or (line.symbol not in IN_FLOAT32 and not isinstance(line.symbol, TorchSymbol)):
         return False
     results = [p.spec for p in line.writes]
     tensors = [p.spec for p in line.reads if type(p.spec) is TensorSpec and p.spec.dtype.inexact]
-    slow = [type(x) is TensorSpec and x.device.type == "cpu" and TO_TORCH[x.dtype] in slow_dtypes() for x in (*results, *tensors)]
-    if not tensors or not all(slow) or len({x.dtype for x in (*results, *tensors)}) != 1:
+    alike = tensors[:1] if line.symbol in MULTIPLICATIONS else [*results, *tensors]  # attention also returns and reads sums in float32
+    if not tensors or not all([type(x) is TensorSpec and x.device.type == "cpu" and x.dtype is alike[0].dtype for x in alike]):
         return False
-    tags = set[Tag]().union(*(part.symbol.tags for part in prims_of([line])))
-    return Tag.MATMUL in tags and Tag.RANDOM not in tags
+    dtype = TO_TORCH[alike[0].dtype]
+    if dtype not in costs.HALVES:
+        return False
+    parts = list(prims_of([line]))
+    tags = set[Tag]().union(*(part.symbol.tags for part in parts))
+    if Tag.MATMUL not in tags or Tag.RANDOM in tags:
+        return False
+    return dtype in costs.slow_dtypes() or _pays(line, dtype, parts)
+
+
+def _pays(line: BoundSymbol, dtype: torch.dtype, parts: list[BoundSymbol]) -> bool:
+    """Return whether a line with such parts takes less time in float32, by what was measured; sizes are those that were traced."""
+    counted = [MULTIPLICATIONS[part.symbol](part) for part in parts if part.symbol in MULTIPLICATIONS]
+    if not counted:
+        return False
+    kind, _ = max(counted, key=lambda each: hint_of(each[1]))
+    tensors = {p: p.spec for p in (*line.reads, *line.writes) if type(p.spec) is TensorSpec}
+    elements = sum([hint_of(spec.numel) for spec in tensors.values()])
+    return costs.pays(dtype, WHOLE.get(line.symbol, kind), sum([hint_of(count) for _, count in counted]), elements)
