@@ -94,7 +94,7 @@ def main() -> Iterator[Costs]:
     rows, figures = table({f"{c}, {d}{suffix}": compared(c, d, mode) for c in CASES for d in DTYPES for suffix, mode in modes.items()})
     how = (
         f"Processor time on one thread, the least of {ROUNDS} rounds, in turns; the factor is the speed as a multiple of eager mode's, the median "
-        "within a round. Dtypes that an x86 processor has no instructions for are multiplied in float32 by the torch executor."
+        "within a round. The torch executor multiplies in float32 where the processor has no instructions for the dtype, or takes longer with them."
     )
     yield Costs("halves", "Products of 16-bit floats", how, ("", *WAYS), rows, figures)
 

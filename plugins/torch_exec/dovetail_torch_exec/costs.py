@@ -28,7 +28,7 @@ from dovetail.options import cache_folder
 
 FORMAT = 1
 CONVERSION = 20  # multiplications in float32 that take as long as the conversion of one element to float32 or back, about
-CLEARLY = 1.1  # times as fast, at least
+CLEARLY = 1.2  # times as fast, at least
 ROUNDS, BUDGET, PATIENCE = 3, 0.02, 0.1  # rounds that count, at least; seconds of them, then; and seconds of all rounds, at most
 LONGEST_WAIT = 0.03  # of a round that counts
 HALVES = {torch.bfloat16: "has_bfloat16", torch.float16: "has_float16"}
