@@ -80,17 +80,10 @@ class Judge:
         """Run a line by `fn`, and compare where it is its turn; `into` are the arguments that it may overwrite."""
         turn = ROUND.get()
         why = _exempt(line)
-        if turn is None or why is not None or (not tried.excluded and (why := self._scope(tried, turn, 0.0).excuse) is not None):
-            tried.outcome = tried.outcome if tried.tries else why or OVER
-            began = time.perf_counter()
-            result = fn(*args, **kwargs)
-            tried.took = time.perf_counter() - began
-            if turn is None or into or (breach := broken(line, args, kwargs, result, [])) is None:
-                return result
-            if _exempt(line) is not None:
-                raise ContractError(breached(line, breach))
-            inputs = dict(zip(_read(line), _values(line, args, kwargs)))
-            return _filled(line, inputs, self.judged(tried, inputs, _results(line, result), breach=breach))
+        if turn is not None and why is None and not tried.excluded:
+            why = self._scope(tried, turn, 0.0).excuse
+        if turn is None or why is not None:
+            return self._run_untried(tried, line, fn, args, kwargs, into, why)
         inputs = dict(zip(_read(line), _values(line, args, kwargs)))
         if tried.excluded:
             return _filled(line, inputs, self._right(tried, inputs))
@@ -124,6 +117,21 @@ class Judge:
         restore_written(breach, args, kwargs, were)
         right = self.judged(tried, inputs, got, took, None if once else again, breach, first)
         return result if right is got else _filled(line, inputs, right)
+
+    def _run_untried(
+        self, tried: TriedLine, line: BoundSymbol, fn: Callable, args: tuple, kwargs: dict, into: Sequence[Proxy], why: str | None
+    ) -> Any:
+        """Run a line, and hold it to its contract in a trial; its values are not compared, for a reason, or because the trial is over."""
+        tried.outcome = tried.outcome if tried.tries else why or OVER
+        began = time.perf_counter()
+        result = fn(*args, **kwargs)
+        tried.took = time.perf_counter() - began
+        if ROUND.get() is None or into or (breach := broken(line, args, kwargs, result, [])) is None:
+            return result
+        if _exempt(line) is not None:
+            raise ContractError(breached(line, breach))
+        inputs = dict(zip(_read(line), _values(line, args, kwargs)))
+        return _filled(line, inputs, self.judged(tried, inputs, _results(line, result), breach=breach))
 
     def judged(
         self,
