@@ -39,9 +39,14 @@ def require_number(value: Any, dtype: DType) -> None:
     require(kind_rank(kind) <= kind_rank(dtype.kind), "expected a number of kind {} for {}, got {}", dtype.kind, dtype, value)
 
 
+def zero_of(dtype: DType) -> float:
+    """Return zero, as a number that operations on `dtype` take."""
+    return _ZERO[dtype.kind]
+
+
 def zeros_like(x: Any) -> Any:
     """Return zeros of the shape, dtype and device of a traced tensor."""
-    return full(shape=x.spec.shape, value=_ZERO[x.spec.dtype.kind], dtype=x.spec.dtype, device=x.spec.device)
+    return full(shape=x.spec.shape, value=zero_of(x.spec.dtype), dtype=x.spec.dtype, device=x.spec.device)
 
 
 def ones_like(x: Any) -> Any:

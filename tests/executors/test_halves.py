@@ -226,7 +226,7 @@ def test_gradients_are_measured_apart(measured, dtype):
 @pytest.fixture
 def file(monkeypatch, tmp_path):
     """The file of products in bfloat16, in a folder of its own."""
-    monkeypatch.setattr(costs, "cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(costs, "user_cache_path", lambda name: tmp_path)
     monkeypatch.setattr(costs, "seconds_waited", lambda: 0.0)
     costs.cost.cache_clear()
     yield lambda: next((tmp_path / "torch").glob("bfloat16-product-*.json"), None)

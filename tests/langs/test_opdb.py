@@ -9,8 +9,8 @@ import opdb
 import pytest
 import torch
 
-import dovetail_torch_exec.halves as halves
 from dovetail.langs.torch import TABLE, TorchSymbol
+from dovetail_torch_exec import costs
 
 MOST = 8  # samples per operation and dtype; `python tests/langs/opdb.py NAME` runs more
 FEW = 1  # of them in tests that are not slow; with all but the first dtype only whole
@@ -43,8 +43,9 @@ DIFFERS: dict[str, tuple[str, str]] = {  # formatted name -> (what the differenc
 
 @pytest.fixture(autouse=True)
 def as_eager(monkeypatch):
-    """A processor that multiplies 16-bit floats: without one, eager's products are less exact than Dovetail's."""
-    monkeypatch.setattr(halves, "slow_dtypes", frozenset)
+    """A processor that multiplies 16-bit floats well: without one, eager's products are less exact than Dovetail's."""
+    monkeypatch.setattr(costs, "slow_dtypes", frozenset)
+    monkeypatch.setattr(costs, "cost", lambda dtype, kind: 1.0)
 
 
 def known(info) -> bool:

@@ -133,21 +133,35 @@ def ints(values: Any, count: int, name: str) -> tuple[int, ...]:
 
 def sliding(x: Tensor, dim: int, size: int, step: int, dilation: int) -> Tensor:
     """Return windows of `size` elements, each `dilation` apart, one every `step`: counted at `dim`, in a new last dimension."""
-    x = prims.unfold(x, dim=dim, size=dilation * (size - 1) + 1, step=step)
     if dilation == 1:
-        return x
-    shape = x.spec.shape
-    return prims.strided_slice(x, starts=(0,) * len(shape), stops=shape, steps=(*(1 for _ in shape[1:]), dilation))
+        return prims.unfold(x, dim=dim, size=size, step=step)
+    rank, length = len(x.spec.shape), x.spec.shape[dim] - dilation * (size - 1)
+    starts = prims.unfold(x, dim=dim, size=length, step=dilation)  # for each element of a window, where those of all windows begin
+    if step > 1:
+        shape = starts.spec.shape
+        starts = prims.strided_slice(starts, starts=(0,) * (rank + 1), stops=shape, steps=(*(1 for _ in shape[1:]), step))
+    return prims.transpose(starts, order=_swapped(rank + 1, dim))
 
 
 def _overlaid(x: Tensor, dim: int, size: int, step: int, dilation: int, length: int) -> Tensor:
     """Return the adjoint of `sliding`; `length` is the size of `dim` in the result."""
     rank = len(x.spec.shape)
-    if dilation > 1:
-        zeros = (0,) * rank
-        x = prims.pad(x, value=core.fit(0, (), x.spec.dtype), low=zeros, high=zeros, interior=(*zeros[1:], dilation - 1))
     shape = (*x.spec.shape[:dim], length, *x.spec.shape[dim + 1 : rank - 1])
-    return prims.fold_add(x, shape=shape, dim=dim, size=dilation * (size - 1) + 1, step=step)
+    if dilation == 1:
+        return prims.fold_add(x, shape=shape, dim=dim, size=size, step=step)
+    starts, length = prims.transpose(x, order=_swapped(rank, dim)), length - dilation * (size - 1)
+    if step > 1:
+        zeros = (0,) * rank
+        high = length - step * (x.spec.shape[dim] - 1) - 1
+        starts = prims.pad(starts, value=core.fit(0, (), x.spec.dtype), low=zeros, high=(*zeros[1:], high), interior=(*zeros[1:], step - 1))
+    return prims.fold_add(starts, shape=shape, dim=dim, size=length, step=dilation)
+
+
+def _swapped(rank: int, dim: int) -> tuple[int, ...]:
+    """Return the order of dimensions in which `dim` and the last one change places."""
+    order = list(range(rank))
+    order[dim], order[-1] = order[-1], order[dim]
+    return tuple(order)
 
 
 def _count(n: int, kernel: int, dilation: int, padding: int, stride: int) -> int:

@@ -15,6 +15,7 @@ from dovetail_llvm_exec.call.kernel import Kernels
 from dovetail_llvm_exec.region.biases import SHOWN, split_bias
 from dovetail_llvm_exec.region.claims import verdict, whole_verdict
 from dovetail_llvm_exec.region.graph import REDUCTIONS
+from dovetail_llvm_exec.region.windows import add_windows
 from dovetail_llvm_exec.scalars.kinds import STORED
 
 SHORTEST = 8  # elements of a row from which a logarithm for each of them costs little beside the rest
@@ -59,9 +60,9 @@ class LLVMExecutor(FusionExecutor):
         return whole_verdict(line)
 
     def prepare(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
-        """Split the bias off a product for the kernel that reads it, unless an executor other than a last resort claims both."""
+        """Split the bias off a product for the kernel that reads it, unless an executor other than a last resort claims both; write out windows."""
         others = [ex for ex in executors if isinstance(ex, OperatorExecutor) and not ex.last_resort]
-        return split_bias(trace, self._fuses, lambda line: any(is_claim(ex.verdict(line)) for ex in others))
+        return add_windows(split_bias(trace, self._fuses, lambda line: any(is_claim(ex.verdict(line)) for ex in others)))
 
     def _fuses(self, line: BoundSymbol) -> bool:
         """Return whether all of a line can be part of a region."""

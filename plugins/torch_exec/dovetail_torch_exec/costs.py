@@ -21,10 +21,10 @@ from time import perf_counter
 from typing import NamedTuple
 
 import torch
+from platformdirs import user_cache_path
 from torch import Tensor
 
 from dovetail.extend.advanced import seconds_waited, torch_internals, undisturbed
-from dovetail.options import cache_folder
 
 FORMAT = 1
 CONVERSION = 20  # multiplications in float32 that take as long as the conversion of one element to float32 or back, about
@@ -95,7 +95,7 @@ def cost(dtype: torch.dtype, kind: Kind) -> float:
     Measure it where there is none: the first process that has done so writes the file, and the others take what it wrote.  On a machine that other
     processes keep busy there is no measurement, and 1.
     """
-    path = Path(cache_folder()) / "torch" / f"{str(dtype).removeprefix('torch.')}-{kind.value}-{_machine()}.json"
+    path = user_cache_path("dovetail") / "torch" / f"{str(dtype).removeprefix('torch.')}-{kind.value}-{_machine()}.json"
     if (known := _read(path)) is not None:
         return known
     measured = measure(dtype, SAMPLES[kind])
