@@ -9,7 +9,7 @@ from typing import Any
 from dovetail import prims
 from dovetail.compiler.compilation import Compilation, Pass
 from dovetail.errors import InvalidTrace
-from dovetail.executors import Priority, checked, in_place, updates
+from dovetail.executors import Priority, checked, in_place, in_temporaries, updates
 from dovetail.trace import Proxy, Trace, Transform, requires_grad, run_pass
 
 
@@ -40,6 +40,11 @@ def write_in_place(
 ) -> Trace:
     """Let programs write results into the inputs that the epilogue would copy them to."""
     return in_place(trace, epilogue=epilogue, executors=executors) if _may_write(epilogue, written, history, check, passes) else trace
+
+
+def update_temporaries(trace: Trace, executors: Priority, check: bool, passes: Collection[Pass]) -> Trace:
+    """Let operations that change places of a tensor write into it, where the program has made it and needs it no more."""
+    return trace if check or checked in passes else in_temporaries(trace, executors)
 
 
 def updates_of(trace: Trace, compilation: Compilation) -> Collection[Proxy]:

@@ -29,7 +29,7 @@ import torch
 
 from dovetail import options, prims
 from dovetail.compiler.compilation import Compilation, apply, run
-from dovetail.compiler.passes import check_contract, has_transforms, transformed, updates_of, user_passes, write_in_place
+from dovetail.compiler.passes import check_contract, has_transforms, transformed, update_temporaries, updates_of, user_passes, write_in_place
 from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
 from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
@@ -91,6 +91,7 @@ LOWER = (
     (sizes, ALL),  # symbols of sizes are read off the inputs
     (schedule, MAIN),  # the order of lines that holds the least memory
     (overlap, MAIN),  # collectives run beside lines that do not need them
+    (update_temporaries, MAIN),  # what changes places of a tensor writes into it, where that is the program's own
     (write_in_place, (COMPUTATION,)),  # regions write into inputs that are overwritten anyway
     (deliver, (BACKWARD,)),  # gradients are handed over while the backward still runs
     (take_saved, (BACKWARD,)),  # the backward alone holds what was saved for it

@@ -31,6 +31,7 @@ from dovetail.executors.dispatching.fast_call import fast_call_for as fast_call_
 from dovetail.executors.dispatching.grad_rules import GradRules as GradRules
 from dovetail.executors.dispatching.grad_rules import register_grad as register_grad
 from dovetail.executors.dispatching.inplace import in_place as in_place
+from dovetail.executors.dispatching.inplace import in_temporaries as in_temporaries
 from dovetail.executors.dispatching.inplace import updates as updates
 from dovetail.executors.dispatching.region_sizes import RegionSizes as RegionSizes
 from dovetail.executors.dispatching.region_sizes import SizedKernels as SizedKernels

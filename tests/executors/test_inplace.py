@@ -239,3 +239,98 @@ def test_what_is_written_gives_the_input_no_history():
     for n in range(4):
         ours(x, n)
     assert changed_in_place(ours) and not x.requires_grad and x[:5].sum() == 32
+
+
+def _put(x, i):
+    z = torch.zeros(50, 4)
+    z[i] = x
+    return z
+
+
+def _put_twice(x, i):
+    z = torch.zeros(50, 4).index_put((i,), x)
+    return z.index_add(0, i, x)
+
+
+def _base_is_returned(x, i):
+    z = torch.ones(50, 4) * 2
+    return z.index_add(0, i, x), z
+
+
+def _base_is_read_later(x, i):
+    z = torch.ones(50, 4) * 2
+    y = z.index_add(0, i, x)
+    return y * z
+
+
+def _view_of_the_base_is_returned(x, i):
+    z = torch.ones(50, 4) * 2
+    flat = z.view(-1)
+    return z.index_add(0, i, x), flat
+
+
+def _two_of_one_base(x, i):
+    z = torch.ones(50, 4) * 2
+    return z.index_add(0, i, x), z.index_add(0, i + 1, x)
+
+
+def _into_an_input(x, i):
+    return x.index_add(0, i % 3, x * 2)
+
+
+def _its_own_value(x, i):
+    z = torch.ones(50, 4) * 2
+    return z.index_put((i,), z[: len(i)] + 1), torch.diagonal_scatter(z, z[0], 0)
+
+
+TEMPORARIES = {_put: 1, _put_twice: 2, _base_is_returned: 0, _base_is_read_later: 0, _view_of_the_base_is_returned: 0, _two_of_one_base: 1}
+TEMPORARIES |= {_into_an_input: 0, _its_own_value: None}
+
+
+@pytest.mark.parametrize("executors", [None, ["torch"]])
+@pytest.mark.parametrize("fn", TEMPORARIES, ids=lambda fn: fn.__name__)
+def test_updates_write_into_tensors_that_the_program_needs_no_more(fn, executors):
+    compiled = dovetail.jit(fn, executors=executors)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x, i = torch.randn(5, 4), torch.randperm(49)[:5]
+        torch.testing.assert_close(compiled(x, i), fn(x, i))
+    text = dovetail.last_traces(compiled)[-1].python(depth=0)
+    assert TEMPORARIES[fn] is None or text.count("_in_place(") == TEMPORARIES[fn]
+
+
+GATHERS = {
+    "rows": lambda x, i: x[i],
+    "places": lambda x, i: x[i, i % 7] * 2,
+    "take": lambda x, i: x.take(i),
+    "gather": lambda x, i: x.gather(0, i[:, None].expand(-1, 7)),
+    "select": lambda x, i: x.index_select(1, i % 7),
+    "slice": lambda x, i: x[2:9:3, 1],
+    "diagonal": lambda x, i: x.diagonal() * x.diagonal(1)[:6].sum(),
+}
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_backwards_put_gradients_into_zeros_of_their_own(name):
+    fn = GATHERS[name]
+    compiled = dovetail.jit(fn)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x, i = torch.randn(20, 7, requires_grad=True), torch.randint(20, (9,))
+        out, want = compiled(x, i), fn(x, i)
+        g = torch.randn(want.shape)
+        for _ in range(2):  # a second backward of one forward
+            torch.testing.assert_close(torch.autograd.grad(out, x, g, retain_graph=True), torch.autograd.grad(want, x, g, retain_graph=True))
+        again = [torch.autograd.grad(y.sin(), x, g, create_graph=True)[0].square().sum() for y in (out, want)]
+        torch.testing.assert_close(*[torch.autograd.grad(y, x) for y in again])
+    assert name == "slice" or "_in_place(" in dovetail.last_backward_traces(compiled)[-1].python(depth=0)
+
+
+@pytest.mark.parametrize("fn", [_put_twice, _two_of_one_base], ids=lambda fn: fn.__name__)
+def test_updates_under_a_transform(fn):
+    compiled = dovetail.jit(fn)
+    x, i = torch.randn(3, 5, 4), torch.arange(5)
+    for _ in range(2):
+        torch.testing.assert_close(torch.vmap(compiled, (0, None))(x, i), torch.vmap(fn, (0, None))(x, i))
+        got, want = (torch.func.jvp(lambda x, f=f: f(x, i), (x[0],), (x[1],)) for f in (compiled, fn))
+        torch.testing.assert_close(got, want)

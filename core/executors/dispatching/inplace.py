@@ -14,7 +14,8 @@ reads as before; but where one region computes t3, and nothing reads t0 after it
 return t0 itself.  Copying a tensor into itself then costs nothing, and still tells autograd of the write.
 
 An operation that changes few places of a large input, as a step of decoding does to a cache, runs by itself: its executor writes these places
-alone, where a region would go over all of the input.
+alone, where a region would go over all of the input.  So it does in a tensor that the program has made and needs no more, as the zeros into which a
+backward puts the gradient of a part.
 
 A line is left as it is where a later one may raise, as for an index out of range: such a call starts again in eager mode.
 """
@@ -29,6 +30,7 @@ from dovetail.executors.contract.executor import Executor, FusionExecutor, Opera
 from dovetail.executors.discovery.plugin_errors import guarded
 from dovetail.executors.dispatching.regions import FusedRegion
 from dovetail.executors.ordering.resolve_order import Priority
+from dovetail.prims import Tag
 from dovetail.prims.sizes import hint_of
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, proxies
 from dovetail.trace.aliases import root_of, view_bases
@@ -96,6 +98,40 @@ def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
     return new
 
 
+def in_temporaries(trace: Trace, executors: Priority) -> Trace:
+    """Return `trace`, an executed program, with updates that write into tensors which lines before have made, where nothing else reads these."""
+    by_name = {ex.name: ex for ex in executors}
+    own = {id(line) for line in trace.lines if _takes_tensor(line) and _operator_of(line, by_name) is not None}
+    if not own:
+        return trace
+    bases = view_bases(trace.lines)
+    owned = {q for line in trace.lines if _makes(line, by_name) or _creates(line, by_name) for q in line.writes if root_of(q, bases) is q}
+    new = trace.derive("in_temporaries")
+    new.lines = list(trace.lines)
+    later = {root_of(p, bases) for p in proxies(trace.outputs)}  # what is read after a line
+    for i in reversed(range(len(new.lines))):
+        line = new.lines[i]
+        if id(line) in own:
+            x, root = line.args[0], root_of(line.args[0], bases)
+            others = {root_of(q, bases) for q in proxies((line.args[1:], line.kwargs))}
+            if root in owned and root not in later | others and _same_elements(x, root):
+                new.lines[i] = _updating(line, _operator_of(line, by_name))
+        later.update([root_of(p, bases) for p in line.reads])
+    return new
+
+
+def _operator_of(line: BoundSymbol, by_name: dict[str, Executor]) -> OperatorExecutor | None:
+    """Return the executor of a line, if it can write the places that the line changes where they lie."""
+    ex = None if line.implementation is None else by_name.get(line.implementation.executor)
+    return ex if isinstance(ex, OperatorExecutor) and ex.in_place(line) is not None else None
+
+
+def _creates(line: BoundSymbol, by_name: dict[str, Executor]) -> bool:
+    """Return whether a line makes a tensor of no other, or a copy, by an executor of last resort, which keeps none of them."""
+    ex = None if line.implementation is None else by_name.get(line.implementation.executor)
+    return ex is not None and ex.last_resort and all([p.symbol is prims.clone or Tag.CREATION in p.symbol.tags for p in prims_of([line])])
+
+
 def _overwriting(trace: Trace, copied: dict[Proxy, Proxy], bases: dict[Proxy, Proxy]) -> dict[Proxy, Proxy]:
     """Return the owners of the memory of results in `copied`, by the inputs that those go into, where nothing else is returned of both."""
     returned = Counter(root_of(p, bases) for p in proxies(trace.outputs))
@@ -105,11 +141,7 @@ def _overwriting(trace: Trace, copied: dict[Proxy, Proxy], bases: dict[Proxy, Pr
 
 def _makes(line: BoundSymbol, by_name: dict[str, Executor]) -> bool:
     """Return whether what runs a line makes the memory of its results, unless that is an input which it writes."""
-    implementation = line.implementation
-    if implementation is None or isinstance(implementation, FusedRegion):
-        return implementation is not None
-    ex = by_name.get(implementation.executor)
-    return isinstance(ex, OperatorExecutor) and ex.in_place(line) is not None
+    return isinstance(line.implementation, FusedRegion) or _operator_of(line, by_name) is not None
 
 
 def _updating(line: BoundSymbol, ex: OperatorExecutor) -> BoundSymbol:

@@ -1,6 +1,7 @@
 """Operations that change places of a tensor, run so that they write its memory; each returns the tensor that it wrote.
 
-They write through a tensor that is detached: neither does what they write give it a history, nor is writing a leaf an error.
+They write through a tensor that is detached: neither does what they write give it a history, nor is writing a leaf an error.  Tensors of a transform,
+as vmap, may not be written into one that has none of its dimensions, and autograd would not see the write: there they compute another tensor.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dovetail import prims
-from dovetail.extend.advanced import Symbol, symbol_for
-from dovetail_torch_exec.prims import from_front
+from dovetail.extend.advanced import Symbol, symbol_for, torch_internals
+from dovetail_torch_exec.prims import PRIMS, from_front
 
 METHODS = ("index_copy", "index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce")
 
@@ -54,7 +56,20 @@ def _by_method(name: str) -> Callable[..., Tensor]:
     return write
 
 
-UPDATES: dict[Symbol, Callable[..., Tensor]] = {
+def _where_it_may(write: Callable[..., Tensor], compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return `write`, or `compute` for tensors of a transform and for those that autograd follows."""
+
+    def run(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        records = torch.is_grad_enabled()
+        for each in (x, *args):
+            if isinstance(each, Tensor) and (not torch_internals.has_storage(each) or (records and each.requires_grad and not each.is_leaf)):
+                return compute(x, *args, **kwargs)
+        return write(x, *args, **kwargs)
+
+    return run
+
+
+_WRITES: dict[Symbol, Callable[..., Tensor]] = {
     prims.put_slice: put_slice,
     prims.put_diagonal: put_diagonal,
     prims.index_put: index_put,
@@ -64,3 +79,4 @@ UPDATES: dict[Symbol, Callable[..., Tensor]] = {
     prims.scatter_add: _along("scatter_add_"),
     **{symbol_for(f"torch.{name}"): _by_method(name) for name in METHODS},
 }
+UPDATES = {symbol: _where_it_may(write, PRIMS.get(symbol) or symbol.callable) for symbol, write in _WRITES.items()}
