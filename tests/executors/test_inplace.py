@@ -253,24 +253,24 @@ def _put_twice(x, i):
 
 
 def _base_is_returned(x, i):
-    z = torch.ones(50, 4) * 2
+    z = torch.full((50, 4), 2.0)
     return z.index_add(0, i, x), z
 
 
 def _base_is_read_later(x, i):
-    z = torch.ones(50, 4) * 2
+    z = torch.full((50, 4), 2.0)
     y = z.index_add(0, i, x)
     return y * z
 
 
 def _view_of_the_base_is_returned(x, i):
-    z = torch.ones(50, 4) * 2
+    z = torch.full((50, 4), 2.0)
     flat = z.view(-1)
     return z.index_add(0, i, x), flat
 
 
 def _two_of_one_base(x, i):
-    z = torch.ones(50, 4) * 2
+    z = torch.full((50, 4), 2.0)
     return z.index_add(0, i, x), z.index_add(0, i + 1, x)
 
 
@@ -279,7 +279,7 @@ def _into_an_input(x, i):
 
 
 def _its_own_value(x, i):
-    z = torch.ones(50, 4) * 2
+    z = torch.full((50, 4), 2.0)
     return z.index_put((i,), z[: len(i)] + 1), torch.diagonal_scatter(z, z[0], 0)
 
 
