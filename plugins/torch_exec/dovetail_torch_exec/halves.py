@@ -199,9 +199,9 @@ def _multiplies_slowly(line: BoundSymbol) -> bool:
     results = [p.spec for p in line.writes]
     tensors = [p.spec for p in line.reads if type(p.spec) is TensorSpec and p.spec.dtype.inexact]
     alike = tensors[:1] if line.symbol in MULTIPLICATIONS else [*results, *tensors]  # attention also returns and reads sums in float32
-    if not tensors or not all([type(x) is TensorSpec and x.device.type == "cpu" and x.dtype is alike[0].dtype for x in alike]):
+    if not tensors or not all([type(x) is TensorSpec and x.device.type == "cpu" and x.dtype is tensors[0].dtype for x in alike]):
         return False
-    dtype = TO_TORCH[alike[0].dtype]
+    dtype = TO_TORCH[tensors[0].dtype]
     if dtype not in costs.HALVES:
         return False
     parts = list(prims_of([line]))
