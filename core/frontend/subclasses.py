@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
@@ -17,7 +17,7 @@ from dovetail.frontend.dtensors import is_dtensor, is_dtensor_class
 from dovetail.torch_internals import no_modes, no_torch_function, torch_function
 from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, user_line
 
-_NOT_OVERRIDING = frozenset({TensorProxy, NumberProxy, int, float, bool, str, type(None), torch.dtype, torch.device})
+_NOT_OVERRIDING = frozenset({TensorProxy, NumberProxy, int, float, bool, str, type(None), torch.dtype, torch.device, tuple, list, dict})
 _METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
 _KNOWN = ("torch.testing.", "torch.nested.")  # torch's own subclasses, but for these, have meanings beyond what they hold
 
@@ -43,7 +43,16 @@ def wrappers_in(tree: Any) -> list[Any]:
 
 def overriding(tree: Any) -> list[Any]:
     """Return one object of each class in Python with a `__torch_function__`, subclasses first; tensors are none."""
-    return _subclasses_first(filter(_is_overriding, leaves(tree)), type)
+    return _subclasses_first(_overriding_in(tree), type)
+
+
+def _overriding_in(tree: Any) -> Iterator[Any]:
+    """Yield the objects with a `__torch_function__` in a nest; a tuple of such a class, as a NamedTuple may be, is one of them."""
+    if _is_overriding(tree):
+        yield tree
+    elif issubclass(type(tree), (tuple, list, dict)):
+        for item in tree.values() if issubclass(type(tree), dict) else tree:
+            yield from _overriding_in(item)
 
 
 def overriding_classes(values: Iterable[Any]) -> tuple[type, ...]:
