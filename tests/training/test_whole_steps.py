@@ -414,6 +414,43 @@ def test_a_graph_that_was_freed_raises():
         dovetail.jit(twice)(torch.ones(3), torch.ones(3, requires_grad=True))
 
 
+PASSED_TWICE = {  # where both gradients flow: eager mode frees what an operation saved, and some save nothing
+    "add": lambda x: x + 1,
+    "add with a factor": lambda x: torch.add(x, x, alpha=2),
+    "subtract": lambda x: 1 - x,
+    "negate": lambda x: -x,
+    "mean": lambda x: x.mean(0),
+    "cat": lambda x: torch.cat([x, x]),
+    "slice and transpose": lambda x: x[1:].t(),
+    "repeat": lambda x: x.repeat(2, 1),
+    "convert": lambda x: x.double(),
+    "pad": lambda x: F.pad(x, (1, 1)),
+    "in place": lambda x: x.clone().add_(1),
+    "multiply": lambda x: x * 2,
+    "relu": lambda x: (x + 1).relu(),
+    "sine and add": lambda x: x.sin() + 1,
+}
+
+
+@pytest.mark.parametrize("name", PASSED_TWICE)
+def test_gradients_flow_twice_through_what_saves_nothing(name):
+    def step(x):
+        leaf = x.detach().requires_grad_()
+        shared = PASSED_TWICE[name](leaf)
+        return [torch.autograd.grad((shared * k).tanh().sum(), leaf)[0] for k in (1.0, 2.0, 3.0)]
+
+    results = []
+    for call in (dovetail.jit(step), step):
+        try:
+            results.append(call(torch.ones(4, 3)))
+        except RuntimeError as error:
+            assert "a second time" in str(error)
+            results.append(None)
+    assert (results[0] is None) == (results[1] is None) == (name in ("multiply", "relu", "sine and add"))
+    if results[1] is not None:
+        torch.testing.assert_close(*results)
+
+
 def test_a_graph_that_is_retained_or_not_reached_keeps_its_history():
     def step(x, w):
         kept, other = (x * w).sin().sum(), w.square().sum()

@@ -30,6 +30,14 @@ TWICE = (
     "Trying to backward through the graph a second time: the compiled function has already run backward() through it. Specify retain_graph=True "
     "if you need to backward through the graph a second time"
 )
+_SAVING_NOTHING = frozenset(
+    {
+        *("prims.add", "prims.sub", "prims.neg", "prims.sum", "prims.cumsum", "prims.round", "prims.floor", "prims.ceil", "prims.trunc"),
+        *("prims.broadcast_in_dim", "prims.reshape", "prims.squeeze", "prims.transpose", "prims.strided_slice", "prims.diagonal", "prims.unfold"),
+        *("prims.cat", "prims.pad", "prims.flip", "prims.clone", "prims.convert_element_type", "torch.add", "torch.sub"),
+        *("torch.mean", "torch.triu", "torch.tril"),
+    }
+)  # operations whose node in eager mode saves no tensor, so that backward() frees nothing there
 BACKWARD = "backward of a torch.autograd.Function"  # what made a trace in which gradients end at what this has read
 Hook = Callable[[Proxy], Proxy]
 
@@ -92,7 +100,8 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
         grads = _own([None if g is None else in_layout_of(p, g) for g, p in zip(grads, wanted, strict=True)], joint, start)
     state.finish(joint, tape, start, [g for g in grads if g is not None], request.create_graph)
     if not request.retain_graph:
-        request.spent.update(flowing)
+        passable = {p for line in state.lines if _saves_nothing(line) for part in _with_parts([line]) for p in part.writes}
+        request.spent.update(flowing - passable - {tape.env.get(p, p) for p in passable})
     return grads
 
 
@@ -213,6 +222,11 @@ def _standing(joint: JointTrace, env: Mapping[Proxy, Proxy]) -> list[BoundSymbol
                 order = old.spec.order
                 lines.append(BoundSymbol(prims.stride_order, (value,), {"order": order}, old, [value]))
     return lines
+
+
+def _saves_nothing(line: BoundSymbol) -> bool:
+    """Return whether the node of a line in eager mode saves no tensor: backward() may pass it any number of times."""
+    return line.symbol.id in _SAVING_NOTHING or (bool(line.body) and all(map(_saves_nothing, line.body)))
 
 
 def _with_parts(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
