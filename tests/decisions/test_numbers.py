@@ -15,6 +15,7 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from decisions.helpers import agrees, compiled, graph_of
 
 import dovetail
@@ -137,6 +138,32 @@ def test_a_tensor_stands_for_a_number_that_an_operation_takes():
         torch.manual_seed(seed)
         torch.testing.assert_close(ours, drawn(x))
     assert fn.cache_info() == (3, 1, 1) and graph_of(fn).eager_calls == 0
+
+
+SEVERAL = {  # operations that take several integers, each of them a tensor
+    "pad": lambda x, a, b: F.pad(x, [a, b, b, 1]),
+    "pools": lambda x, a, b: F.adaptive_avg_pool2d(x, (a, b)),
+    "interpolation": lambda x, a, b: F.interpolate(x, size=[a, b]),
+    "evenly spaced": lambda x, a, b: torch.linspace(a, 9, b) + x.sum(),
+    "range": lambda x, a, b: torch.arange(a, a + b, b - 1),
+    "factory": lambda x, a, b: torch.zeros(a, b) + x.sum(),
+    "windows": lambda x, a, b: x.unfold(2, a, b).contiguous(),
+    "rolled": lambda x, a, b: x.roll((a, b), (2, 3)),
+    "sizes of parts": lambda x, a, b: torch.split(x, [a, b, 8 - a - b], 2)[1].contiguous(),
+}
+
+
+@pytest.mark.parametrize("shape", [(), (1,)], ids=["no dimensions", "one dimension"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_an_operation_takes_several_integers_of_the_program(name, shape):
+    def program(x, numbers):
+        return SEVERAL[name](x, *numbers.reshape(2, *shape))
+
+    if shape and name in ("evenly spaced", "range", "windows"):
+        pytest.skip("takes no tensors with a dimension for numbers")
+    fn, x = compiled(program), torch.rand(1, 1, 8, 8)
+    for a, b in [(2, 3), (3, 3), (2, 4), (4, 3), (3, 2), (4, 4)]:
+        agrees(fn, program, x, torch.tensor([a, b]))
 
 
 def test_masks_that_are_assigned_and_classes_that_are_counted():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,9 +187,15 @@ class Requester(Machinery):
         """
         if not self.is_open:
             return call(*args, **kwargs)
+        with self.putting_in():
+            return self._attempt(call, tuple(args), kwargs, sizes)
+
+    @contextmanager
+    def putting_in(self) -> Iterator[list[Any]]:
+        """Yield the list of what stands in place of arguments, for a call that adds to it: a state differs where these do."""
         known = len(self.put_in)
         try:
-            return self._attempt(call, tuple(args), kwargs, sizes)
+            yield self.put_in
         finally:
             del self.put_in[known:]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from dovetail.errors import InputError, InputTypeError, TracedValueError
@@ -34,7 +35,7 @@ def with_integers(environment: TrackedEnvironment, trace: Trace, call: Callable,
     try:
         return call(*args, **kwargs)
     except (TypeError, InputError) as error:
-        lonely, is_open = _lonely((args, kwargs)), session is not None and session.is_open
+        lonely, is_open = _lonely(args, kwargs), session is not None and session.is_open
         if not lonely or not (type(error) in _OF_TYPES or is_open):
             raise
         if not is_open:
@@ -42,14 +43,21 @@ def with_integers(environment: TrackedEnvironment, trace: Trace, call: Callable,
         if not before.can_return():
             raise
     before.drop_lines()
-    numbers = {x: session.answer(x, "__index__", ()) for x in lonely}
-    return call(*[_replaced(x, numbers) for x in args], **{name: _replaced(x, numbers) for name, x in kwargs.items()})
+    with session.putting_in() as put_in:
+        for x in lonely:
+            put_in.append(session.answer(x, "__index__", ()))
+        numbers = dict(zip(lonely, put_in[-len(lonely) :], strict=True))
+        return call(*[_replaced(x, numbers) for x in args], **{name: _replaced(x, numbers) for name, x in kwargs.items()})
 
 
-def _lonely(arguments: Any) -> list[TensorProxy]:
-    """Return the tensors of one integer among arguments."""
-    tensors = [x for x in leaves(arguments) if isinstance(x, TensorProxy) and not is_traced_array(x)]
-    return [x for x in tensors if not x.spec.shape and x.spec.dtype.kind == "int"]
+def _lonely(args: Sequence[Any], kwargs: dict[str, Any]) -> list[TensorProxy]:
+    """Return the tensors of one integer among arguments: those without dimensions, and in a list of sizes those with one, too."""
+    lists = [x for x in (*args, *kwargs.values()) if isinstance(x, (list, tuple))]
+    return [*filter(_is_integer, leaves((args, kwargs))), *filter(partial(_is_integer, shape=(1,)), leaves(lists))]
+
+
+def _is_integer(x: Any, shape: tuple[int, ...] = ()) -> bool:
+    return isinstance(x, TensorProxy) and not is_traced_array(x) and x.spec.dtype.kind == "int" and x.spec.shape == shape
 
 
 def _replaced(tree: Any, numbers: dict[TensorProxy, int]) -> Any:
