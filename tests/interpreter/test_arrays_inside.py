@@ -155,6 +155,40 @@ def test_a_large_array_is_an_input():
     assert compiled.cache_info().programs == 1
 
 
+TABLE = np.arange(12.0).reshape(6, 2)  # small, so that its content is guarded
+
+
+class Buffer:
+    def __init__(self):
+        self.rows = np.arange(20.0).reshape(10, 2)
+
+
+BUFFER = Buffer()
+PICKED = {  # items of arrays that are constants, at places that the program computes or draws
+    "drawn rows": lambda x: torch.from_numpy(TABLE[np.random.randint(0, 6, size=3)]) + x[0, 0],
+    "drawn items": lambda x: torch.from_numpy(TABLE[np.random.randint(0, 6, size=3), np.random.randint(0, 2, size=3)]) + x[0, 0],
+    "drawn rows beside a slice": lambda x: torch.as_tensor(TABLE[np.random.permutation(6)[:2], :1]) * x[0, 0],
+    "rows of an attribute": lambda x: torch.as_tensor(BUFFER.rows[np.random.choice(10, 3, replace=False)]) * x[0, 0],
+    "rows of an array made inside": lambda x: torch.as_tensor(np.arange(20)[np.random.randint(0, 20, size=3)]) + x[0, 0],
+    "computed rows": lambda x: torch.as_tensor(TABLE[x.argmax(1).numpy()]) + x[0, 0],
+    "a result": lambda x: (TABLE[np.random.randint(0, 6, size=3)], x + 1),
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_items_of_an_array_at_drawn_places(name):
+    program = PICKED[name]
+    compiled = dovetail.jit(program)
+    for seed in range(4):
+        x, results = torch.randn(3, 6, generator=torch.Generator().manual_seed(seed)), []
+        if seed == 2:
+            BUFFER.rows[:] *= 2
+        for call in (compiled, program):
+            np.random.seed(seed)
+            results.append((call(x), np.random.rand()))
+        torch.testing.assert_close(*results)
+
+
 def test_values_are_asked_for_between_pieces():
     def fn(x):
         return x * float(x.numpy().sum()) if x.numpy().sum() > 0 else -x

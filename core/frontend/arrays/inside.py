@@ -136,6 +136,15 @@ class Arrays:
             if outside is array or np.may_share_memory(outside, array):
                 raise ArrayNeeded(outside)
 
+    def items(self, tracker: Tracker, array: np.ndarray, key: Any) -> Any:
+        """Return array[key] for a traced key, of an array that has been a constant so far; NULL where no tensor can stand for it."""
+        if not is_traceable(array):
+            return NULL
+        self.need(tracker, array)
+        with self.speaking():
+            array = FUNCTIONS[np.asarray](array)
+        return self.operate(tracker, "get_item", [array, key])
+
     @staticmethod
     def can_be_input(array: Any) -> bool:
         """Return whether a tensor can stand for an array."""

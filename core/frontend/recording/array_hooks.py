@@ -11,7 +11,7 @@ from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.classify_calls import is_tensor_class, package_of
 from dovetail.frontend.interpreter.tracking import Recorder
 from dovetail.frontend.recording.array_choices import ArrayChoices
-from dovetail.trace import Proxy, is_proxy, leaves
+from dovetail.trace import Proxy, TensorProxy, is_proxy, leaves
 
 if TYPE_CHECKING:
     from dovetail.frontend.guards.source import Source
@@ -69,6 +69,16 @@ class ArrayHooks(Recorder):
     def meets(self, tracker: Tracker, target: Any, value: Any) -> None:
         if type(target).__name__ == "ndarray" and self.returns_tensors and any(map(is_proxy, leaves(value))):
             self.arrays.need(tracker, target)
+
+    def items(self, tracker: Tracker, owner: Any, key: Any) -> Any:
+        """Return owner[key] for a real array and a key with traced arrays or tensors in it; NULL for others."""
+        if (
+            type(owner).__name__ != "ndarray"
+            or not self.returns_tensors
+            or not any([isinstance(x, TensorProxy) and x.spec.shape for x in leaves(key)])
+        ):
+            return NULL
+        return self.arrays.items(tracker, owner, key)
 
     def on_arrays(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function that gets arrays of NumPy's; NULL where it gets none."""

@@ -118,6 +118,8 @@ class Containers:
     def get_item(self, owner: Any, key: Any) -> Any:
         if self.recorder.is_tensor(owner):
             return self.recorder.operate(self, "get_item", [owner, self.as_sizes(self.plain(key))])
+        if (items := self.recorder.items(self, owner, key)) is not NULL:
+            return items
         original, owner = owner, self.effects.shadow(owner)
         if self.method(owner, "__getitem__") is not None:
             return super().get_item(owner, key)

@@ -162,6 +162,10 @@ class Recorder:
         """Evaluate an operator, or an item, where one of the operands is a tensor."""
         return NULL
 
+    def items(self, tracker: Tracker, owner: Any, key: Any) -> Any:
+        """Return owner[key] of an object in C that is no tensor, for a key with tensors in it; NULL where that is nothing special."""
+        return NULL
+
     def meets(self, tracker: Tracker, target: Any, value: Any) -> None:
         """Note that C code is about to write `value` into an object that is no tensor."""
 
