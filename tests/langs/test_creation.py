@@ -64,6 +64,10 @@ MADE = {
         *(torch.LongTensor([1, 2]), torch.BoolTensor([True, False]), torch.DoubleTensor([[1], [2]]), torch.ByteTensor((1, 2))),
         *(x.new([1, 2]), x.new((2, 3)), x.long().new([3]), x.new()),
     ),
+    "ranges": lambda x: (
+        *(torch.tensor(range(3)), torch.tensor(data=range(x.shape[0])), torch.as_tensor([range(2), (3, 4)]), x.new_tensor(range(2))),
+        *(torch.IntTensor(range(1, 4)), torch.Tensor(range(3)), x.new(range(2))),
+    ),
     "as_tensor": lambda x: (torch.as_tensor([1, 2]), torch.as_tensor(x, dtype=torch.int64), x.new_tensor([1, 2]), torch.scalar_tensor(2)),
 }
 

@@ -23,7 +23,7 @@ from dovetail.prims import Tag, TensorSpec, recorder
 from dovetail.prims.sizes import Real, Size, index_of, is_symbolic
 from dovetail.prims.spec import prod
 from dovetail.torch_internals import no_torch_function
-from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves
+from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, tree_map
 from dovetail.trace.proxies import no_value
 
 
@@ -386,6 +386,8 @@ def of_data(data: Any, dtype: Any, device: Any, like: TensorSpec | None = None) 
         target = dtype_of(dtype, like.dtype if like is not None else core.number_dtype(data))
         return full_of(data, (), target, place)
     values = list(leaves(data))
+    if any([type(x) is range for x in values]):
+        return of_data(tree_map(lambda x: list(x) if type(x) is range else x, data), dtype, device, like)
     if any(is_proxy(x) or type(x) is Size for x in values):
         return _of_traced(data, values, dtype, place, like)
     if hasattr(data, "dtype") or any([hasattr(x, "dtype") for x in values]):
