@@ -122,3 +122,40 @@ def test_a_function_that_reads_a_node_runs_eagerly():
     named = dovetail.jit(lambda x: type((x * 2).grad_fn).__name__)
     assert named(torch.ones(3, requires_grad=True)) == "MulBackward0"
     assert dovetail.jit(lambda x: x.grad_fn)(torch.ones(3, requires_grad=True)) is None
+
+
+class Marked(torch.autograd.Function):
+    """The identity, whose results have a node that the program may register hooks on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+KEPT = {
+    "handle": lambda kept, seen, node: kept.append(node.register_hook(lambda inputs, outputs: seen.append(outputs[0].clone()))),
+    "node": lambda kept, seen, node: kept.append(node),
+}
+
+
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+def test_a_function_runs_eagerly_whose_nodes_or_handles_of_hooks_stay_outside(keep):
+    results = []
+    for call in (dovetail.jit, lambda function: function):
+        kept, seen, w = [], [], torch.ones(3, requires_grad=True)
+
+        def program(x, kept=kept, seen=seen, w=w):
+            y = Marked.apply(x * w)
+            keep(kept, seen, y.grad_fn)
+            return y.tanh()
+
+        run = call(program)
+        for value in (1.0, 2.0):
+            run(torch.full((3,), value)).sum().backward()
+        results.append(([type(x).__name__ for x in kept], seen, w.grad))
+    assert results[0][0] == results[1][0]
+    torch.testing.assert_close(results[0][1:], results[1][1:])

@@ -11,6 +11,8 @@ import torch
 class RemovableHook:
     """What register_hook returns in a traced function."""
 
+    named = "handle of a hook"
+
     def __init__(self, hooks: dict[int, Any], number: int):
         self.hooks, self.number = hooks, number
 
@@ -33,6 +35,8 @@ class Node:
         before: hooks that take the cotangents of the results, by number.
         after: hooks that take the cotangents of the inputs, and those of the results.
     """
+
+    named = "grad_fn"
 
     def __init__(self, function: type[torch.autograd.Function]):
         self.function = function

@@ -14,6 +14,7 @@ from dovetail import options, prims
 from dovetail.errors import EagerCall, InputError, Unsupported
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders
+from dovetail.frontend.autograd.hooks import Node, RemovableHook
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, address_of
 from dovetail.frontend.classify_calls import (
@@ -172,6 +173,8 @@ class TorchRecorder(CallHooks):
         return numpy is not None and isinstance(value, numpy.ndarray)
 
     def copier(self, value: Any) -> Callable[[], Any] | None:
+        if isinstance(value, (Node, RemovableHook)):
+            raise EagerCall(f"the {value.named} of a traced autograd graph leaves the program")
         return partial(copy_of, value) if isinstance(value, torch.Generator) else None
 
     def is_known(self, value: Any) -> bool:
