@@ -440,3 +440,22 @@ def test_lists_of_parameters_grow_on_a_condition():
     for value in (3.0, 2.0, -3.0, 3.0, -1.0, -2.0, 3.0):
         x = torch.full((2,), value)
         torch.testing.assert_close(fn(x, traced), program(x, eager))
+
+
+class Kind:
+    """Has no subclasses, which the program asks for at each call."""
+
+
+def scaled_by_kinds(x):
+    kinds = Kind.__subclasses__()
+    for _ in range(3):
+        if x.sum() > 0:
+            x = x * (1 + len(kinds)) - 1
+    return x
+
+
+def test_what_a_run_asks_the_world_outside_is_the_same_question_in_the_next():
+    fn = compiled(scaled_by_kinds)
+    for value in (3.0, 0.5, -1.0, 1.5):
+        agrees(fn, scaled_by_kinds, torch.full((2,), value))
+    assert graph_of(fn).eager_calls == 0

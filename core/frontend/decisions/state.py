@@ -11,7 +11,8 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from functools import partial
+from itertools import chain, zip_longest
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -69,10 +70,19 @@ def source_key(source: Source | None) -> Any:
     """Return a source as a key that is equal for equal sources of two runs."""
     if source is None:
         return None
-    key = Same(source.key) if source.kind in ("const", "static", "array", "leaves", "fresh") else (type(source.key), source.key)
+    key = _object_key(source.key) if source.kind in ("const", "static", "array", "leaves", "fresh") else (type(source.key), source.key)
     if source.kind == "static":
         key = (source_key(source.parent), source.key)
     return source.kind, key, source_key(source.parent)
+
+
+def _object_key(x: Any) -> Any:
+    """Return an object as a key that is equal for the same object, and for calls of the same method that two runs make of it."""
+    if type(x) is partial:
+        return partial, tuple([_object_key(part) for part in (x.func, *x.args, *chain.from_iterable(x.keywords.items()))])
+    if type(x) is BuiltinFunctionType and not isinstance(x.__self__, (ModuleType, type(None))):
+        return x.__name__, Same(x.__self__)
+    return (type(x), x) if type(x) in _ATOMS else Same(x)
 
 
 @dataclass
