@@ -317,3 +317,25 @@ def test_a_number_promotes_the_blocks_by_its_kind_alone(number):
     halves = [] if number.is_complex() and hasattr(torch, "bcomplex32") else [torch.ones(2, 2, dtype=torch.bfloat16)]  # which Dovetail refuses
     for x in (torch.ones(3, dtype=torch.uint8), *halves, torch.ones((), dtype=torch.int16)):
         agrees(torch.block_diag, number, x)
+
+
+SEVERAL = {  # methods that take a list of ints alone: PyTorch takes its items as separate arguments, too
+    "count_nonzero": (0, 2),
+    "broadcast_to": (2, 1, 4, 1),
+    "expand": (2, 1, 4, 1),
+    "flip": (0, 1),
+    "new_ones": (2, 3),
+    "permute": (2, 0, 1),
+    "repeat": (2, 1, 2),
+    "reshape": (2, 2),
+    "squeeze": (0, 2),
+    "tile": (2, 1, 2),
+    "view": (2, 2),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_items_of_a_list_are_separate_arguments(name: str) -> None:
+    numbers = SEVERAL[name]
+    agrees(lambda x: getattr(x * 2, name)(*numbers), torch.arange(4.0).view(1, 4, 1))
+    agrees(lambda x: getattr(x * 2, name)(numbers), torch.arange(4.0).view(1, 4, 1))

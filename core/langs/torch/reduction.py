@@ -237,7 +237,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False):
     return _truth(prims.all, input, dim, keepdim)
 
 
-@torchsymbol("torch.count_nonzero", methods=("count_nonzero",))
+@torchsymbol("torch.count_nonzero", methods=("count_nonzero",), variadic="dim")
 def count_nonzero(input: Tensor, dim: Dims = None):
     """How many elements over `dim` are not 0."""
     return reduced(prims.sum, core.convert(core.convert(input, dtypes.bool_), dtypes.int64), dim, False)

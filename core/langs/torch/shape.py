@@ -187,7 +187,7 @@ def _hermitian(x: Tensor) -> Any:
 LANGUAGE.properties |= {"T": _reversed, "mT": _matrix_transposed, "mH": _matrix_adjoint, "H": _hermitian}
 
 
-@torchsymbol("torch.squeeze", methods=("squeeze",))
+@torchsymbol("torch.squeeze", methods=("squeeze",), variadic="dim")
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None):
     """A view without the dimensions of size 1, or without those of `dim` that have size 1."""
     shape = input.spec.shape

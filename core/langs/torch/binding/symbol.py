@@ -232,7 +232,12 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
             head.append("*")
         if p.default is not p.empty:
             scope[f"_default_{p.name}"] = p.default
-        if p.name == variadic:
+        if p.name == variadic and p.default is not p.empty:  # x.squeeze(), x.squeeze(0), x.squeeze((0, 1)) and x.squeeze(0, 1)
+            head += [f"*_{p.name}", f"{p.name}=_missing"]
+            body.append(
+                f"    if {p.name} is _missing: {p.name} = _{p.name} if len(_{p.name}) > 1 else _{p.name}[0] if _{p.name} else _default_{p.name}"
+            )
+        elif p.name == variadic:
             head += [f"*_{p.name}", f"{p.name}=_missing"]  # x.permute(1, 0), x.permute((1, 0)) and x.permute(dims=(1, 0))
             body.append(f"    {p.name} = _{p.name} if {p.name} is _missing else ({p.name},)")
             body.append(f"    if len({p.name}) == 1 and isinstance({p.name}[0], _Sequence): {p.name} = {p.name}[0]")
@@ -248,7 +253,7 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
             *[f"    if {parameter} is _missing: _missing_argument({name!r}, {parameter!r})" for parameter in optional_in_head],
             *body,
         ]
-    body += _canonical(parameters, variadic)
+    body += _canonical(parameters)
     text = f"def {name}({', '.join(head)}):\n" + "\n".join(body) + "\n    return args, kwargs\n"
     exec(compile(text, f"<arguments of {name}>", "exec"), scope)
     return scope[name]
@@ -283,9 +288,9 @@ def _aliased_required(parameters: list[inspect.Parameter], aliases: list[tuple[s
     return required[first:]
 
 
-def _canonical(parameters: list[inspect.Parameter], variadic: str | None) -> list[str]:
+def _canonical(parameters: list[inspect.Parameter]) -> list[str]:
     """Return statements that collect `args` and `kwargs`, omitting defaults."""
-    required = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and (p.default is p.empty or p.name == variadic)]
+    required = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
     rows = [f"    args = ({', '.join(required)}{',' * (len(required) == 1)})", "    kwargs = {}"]
     at = len(required)
     for p in parameters:
