@@ -22,7 +22,18 @@ _PREFIXES = {"special_": torch.special, "linalg_": torch.linalg, "fft_": torch.f
 
 def torch_call(op: OpOverload, otherwise: Callable | None = None) -> Callable:
     """Return a function of the arguments of `op` that calls a torch operation where one fits, else `otherwise`, which is `op` by default."""
-    otherwise = op if otherwise is None else otherwise
+    call = _call(op, op if otherwise is None else otherwise)
+    container = _container(op)
+    return call if container is None else lambda *args, **kwargs: container(call(*args, **kwargs))
+
+
+def _container(op: OpOverload) -> type | None:
+    """Return the type of several results of `op`, where operations of torch have another one: torch.return_types.sort, or a tuple of parts."""
+    results = op._schema.returns
+    return tuple if len(results) > 1 else list if results and str(results[0].type) == "List[Tensor]" else None
+
+
+def _call(op: OpOverload, otherwise: Callable) -> Callable:
     if (row := ROWS.get(op.name().removesuffix(".default"))) is not None:
         return row
     symbol = _operation(op)
@@ -32,10 +43,11 @@ def torch_call(op: OpOverload, otherwise: Callable | None = None) -> Callable:
     if any([p.kind is p.VAR_POSITIONAL for p in signature.values()]):  # ATen has a list there
         return otherwise
     names, parameters = [a.name for a in op._schema.arguments if not a.kwarg_only], list(signature)
+    required = {p.name for p in signature.values() if p.default is p.empty}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         kwargs = {k: v for k, v in kwargs.items() if v not in _IGNORED.get(k, ())}
-        fits = names[1 : len(args)] == parameters[1 : len(args)] and set(kwargs) <= set(parameters)
+        fits = names[1 : len(args)] == parameters[1 : len(args)] and required <= {*parameters[: len(args)], *kwargs} <= set(parameters)
         return symbol(*args, **kwargs) if fits else otherwise(*args, **kwargs)
 
     return call

@@ -448,6 +448,9 @@ OPERATORS = {  # calls of operators of ATen without the name of an overload
     "where with a number": lambda a: aten.where(a > 0, a, 0.0),
     "index": lambda a: aten.index(a, [None, torch.tensor([0, 2])]),
     "list of tensors": lambda a: aten.block_diag([a, a * 2]),
+    "sorted rows": lambda a: aten.sort(a),
+    "parts of sizes": lambda a: aten.split_with_sizes(a, [1, 2], 1),
+    "interpolated": lambda a: aten.upsample_bicubic2d(a[None, None], [8, 5], False),
     "lists of views": lambda a: aten.meshgrid([a[0] * 1, a[1] * 1]),
 }
 
@@ -461,12 +464,13 @@ def test_operators_of_aten_are_traced_without_an_overload(name: str, gradient: b
         for function in (OPERATORS[name], compiled):
             torch.manual_seed(rows)
             a = torch.randn(rows, 3).requires_grad_(gradient)
-            results = torch.utils._pytree.tree_leaves(function(a))
+            result = function(a)
+            results = torch.utils._pytree.tree_leaves(result)
             differentiable = [y.sum() for y in results if y.requires_grad]
             gradients = torch.autograd.grad(differentiable, a) if differentiable else ()
-            outcomes.append((results, gradients, [(y.stride(), y.requires_grad, y.data_ptr() == a.data_ptr()) for y in results]))
+            outcomes.append((results, gradients, type(result), [(y.stride(), y.requires_grad, y.data_ptr() == a.data_ptr()) for y in results]))
         torch.testing.assert_close(outcomes[1][:2], outcomes[0][:2])
-        assert outcomes[1][2] == outcomes[0][2]
+        assert outcomes[1][2:] == outcomes[0][2:]
 
 
 @torch.library.custom_op("dovetail_tests::add_into", mutates_args={"total"})
