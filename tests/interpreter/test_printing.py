@@ -309,3 +309,38 @@ def test_exceptions_are_written_out_with_their_values(program, read):
     fn = dovetail.jit(f)
     for x in (torch.ones(2), torch.ones(3), torch.full((4,), 2.5)):
         assert fn(x) == f(x)
+
+
+class Row(tuple):
+    pass
+
+
+class Rows(list):
+    pass
+
+
+class Table(dict):
+    pass
+
+
+HOLDING = {
+    "results": lambda x: torch.max(x, 0),
+    "results of several dimensions": lambda x: torch.sort(x.reshape(1, -1)),
+    "results in a list": lambda x: [torch.topk(x, 1), 1],
+    "a tuple": lambda x: Row((x,)),
+    "a list": lambda x: Rows([x, Row((x.sum().item(), 2))]),
+    "a dict": lambda x: Table(a=x, b=Rows()),
+}
+
+
+@pytest.mark.parametrize("write", [str, repr, "{}".format, lambda value: f"{value}|{value!r}", lambda value: "%s %r" % (value, [value])])  # noqa: UP031
+@pytest.mark.parametrize("name", HOLDING)
+def test_what_holds_tensors_is_written_out_with_their_values(name, write):
+    def f(x):
+        return write(HOLDING[name](x))
+
+    fn = dovetail.jit(f)
+    for x in (torch.ones(2), torch.arange(2.0), torch.arange(3.0)):
+        assert fn(x) == f(x)
+    with pytest.raises(TypeError, match="its text names the operation"):
+        dovetail.jit(lambda x: str(HOLDING[name](x)))(torch.ones(2, requires_grad=True))

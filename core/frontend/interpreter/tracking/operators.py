@@ -14,7 +14,7 @@ from dovetail.errors import Unsupported
 from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.interpreter.protocols import dunder
 from dovetail.frontend.interpreter.tracking.constructing import check_created
-from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS
+from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.holders import HOLDERS, check_held, parts_of
 from dovetail.frontend.interpreter.tracking.membership import has_flag
 from dovetail.frontend.interpreter.tracking.mirrors import ARRAYS, ORDER, MappingMirror, is_sequence, original
@@ -53,6 +53,24 @@ def _form(match: re.Match, kind: str) -> str | None:
         return None
     left, sign = "<" * ("-" in flags), "+" if "+" in flags else " " * (" " in flags)
     return f"{left}{sign}{'0' * ('0' in flags and not left)}{width}{digits or ''}{'d' if match['kind'] in _WHOLE else match['kind']}"
+
+
+def _is_struct(kind: type) -> bool:
+    """Return whether a class is that of several named results of an operation of torch, as torch.return_types.max."""
+    return kind.__module__ == "torch.return_types"
+
+
+def _brackets(kind: type) -> tuple[str, str] | None:
+    """Return what C code writes around the items of a container of this class; None for other classes."""
+    if _is_struct(kind):
+        return f"{kind.__module__}.{kind.__qualname__}(\n", ")"
+    base = next((base for base in _BRACKETS if issubclass(kind, base)), None)
+    return _BRACKETS[base] if base is not None and lookup(kind, "__repr__") is base.__repr__ else None
+
+
+def _items(container: Any) -> list[Any]:
+    """Return the items of a list or a tuple, or the values of a dict, as C code reads them."""
+    return list(dict.values(container) if isinstance(container, dict) else base_of(container).__iter__(container))
 
 
 class Operators:
@@ -224,7 +242,7 @@ class Operators:
         for value in values:
             if self.recorder.is_tensor(value):
                 self.recorder.words(value)
-            elif type(value) in CONTAINERS and len(value) and id(value) not in above:
+            elif (type(value) in CONTAINERS or _brackets(type(value))) and len(value) and id(value) not in above:
                 parts = self.plain(value)
                 self.words([*parts, *parts.values()] if isinstance(parts, dict) else parts, (*above, id(value)))
             elif type(value) in T_STRINGS:
@@ -317,7 +335,7 @@ class Operators:
         """Return repr(value) of a tensor, or of what holds tensors or numbers of the program, as text of the program; NULL for others."""
         if self.recorder.has_text(value):
             return self.recorder.text_of(value)
-        container = self.plain(value) if type(value) in _BRACKETS else value if isinstance(value, BaseException) else None
+        container = self.plain(value) if _brackets(type(value)) else value if isinstance(value, BaseException) else None
         return self.join_text(self._pieces(container)) if self._has_numbers(container, ()) else NULL
 
     def _has_numbers(self, value: Any, above: tuple[int, ...]) -> bool:
@@ -326,9 +344,9 @@ class Operators:
             return True
         if isinstance(value, BaseException):
             value = value.args if lookup(type(value), "__repr__") is BaseException.__repr__ else ()
-        if type(value) not in _BRACKETS or id(value) in above:
+        if not _brackets(type(value)) or id(value) in above:
             return False
-        return any([self._has_numbers(part, (*above, id(value))) for part in (value.values() if type(value) is dict else value)])
+        return any([self._has_numbers(part, (*above, id(value))) for part in _items(value)])
 
     def _pieces(self, value: Any) -> list[Any]:
         """Return the parts of repr(value), which are texts, and texts of the program."""
@@ -342,10 +360,11 @@ class Operators:
         if isinstance(value, BaseException):
             arguments = self._pieces(value.args)
             return [type(value).__name__, *arguments[:-2], *arguments[-1:]]
-        opening, closing = _BRACKETS[type(value)]
-        parts = [[f"{key!r}: ", *self._pieces(part)] for key, part in value.items()] if type(value) is dict else map(self._pieces, value)
-        items = [piece for pieces in parts for piece in (", ", *pieces)][1:]
-        return [opening, *items, "," if type(value) is tuple and len(value) == 1 else "", closing]
+        opening, closing = _brackets(type(value))
+        separator, labels = (",\n", [f"{name}=" for name in value.__match_args__]) if _is_struct(type(value)) else (", ", [""] * len(value))
+        labels = [f"{key!r}: " for key in dict.keys(value)] if isinstance(value, dict) else labels
+        items = [piece for label, part in zip(labels, _items(value), strict=True) for piece in (separator, label, *self._pieces(part))][1:]
+        return [opening, *items, "," if opening == "(" and len(value) == 1 else "", closing]
 
     def format(self, value: Any, conversion: int, spec: str | None) -> Any:
         value = self.recorder.formatted(value) if (not conversion or self.recorder.is_symbolic(value)) and self.recorder.is_tensor(value) else value
