@@ -369,11 +369,11 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Number):
 
     def compute(a: Any, b: Any, w: Any) -> Any:
         change = core.sub(b, a)
+        low = core.add(a, core.mul(change, w))
         if not isinstance(w, Tensor):
             held = c_float(w).value if type(w) is float and a.spec.dtype is dtypes.float32 else w  # 1 less a number of float32, as in a kernel
-            return core.add(a, core.mul(change, w)) if abs(w) < 0.5 else core.sub(b, core.mul(change, 1 - held))
-        near, low = core.lt(core.abs(w), 0.5), core.add(a, core.mul(change, w))
-        return in_layout_of(low, core.where(near, low, core.sub(b, core.mul(change, core.sub(1.0, w)))))
+            return low if abs(w) < 0.5 else in_layout_of(low, core.sub(b, core.mul(change, 1 - held)))
+        return in_layout_of(low, core.where(core.lt(core.abs(w), 0.5), low, core.sub(b, core.mul(change, core.sub(1.0, w)))))
 
     return in_wide(compute, input, end, weight)
 
