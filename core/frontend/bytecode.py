@@ -112,7 +112,7 @@ class _Interpreted(Acquired):
         self.buffers = tracker.buffers.values()
         self.changes, self.calls = bool(captured.effects), bool(tracker.calls)
         self.owns_generators = recorder.generators.owns
-        self.leaves = tuple(recorder.autograd.leaves)
+        self.leaves = tuple([x for p, values in recorder.autograd.leaves.items() for x in (p, *values)])
         self.spent, self.distinct, self.differentiates = recorder.autograd.spent, recorder.autograd.changed(), recorder.autograd.used
         if (
             recorder.returns_tensors

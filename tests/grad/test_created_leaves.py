@@ -335,3 +335,98 @@ def stepped(x):
 
 def test_a_leaf_is_written_with_grad_mode_off():
     torch.testing.assert_close(dovetail.jit(stepped)(X), stepped(X))
+
+
+def of_one_backward(x):
+    leaf = torch.randn(4).mul_(10).requires_grad_()
+    (leaf * leaf * x).sum().backward()
+    return leaf.grad, leaf.detach()
+
+
+def filled(x):
+    leaf = torch.empty(4)
+    leaf[0], leaf[1:] = x[0], 2.0
+    leaf.requires_grad_()
+    return torch.autograd.grad((leaf * x).exp().sum(), leaf)
+
+
+def through_a_view(x):
+    leaf = x * 1
+    leaf[1:].mul_(3)
+    leaf.requires_grad_()
+    return torch.autograd.grad((leaf * leaf).sum(), leaf)
+
+
+def a_view(x):
+    base = x.clone()
+    base.mul_(3)
+    leaf = base[1:].requires_grad_()
+    return *torch.autograd.grad((leaf * leaf).sum(), leaf), base
+
+
+def its_base(x):
+    base = x.clone().mul_(2)
+    leaf = base.detach().requires_grad_()
+    with torch.no_grad():
+        base.mul_(2)
+    return *torch.autograd.grad((leaf * leaf).sum(), leaf), base
+
+
+def with_a_hook(x):
+    leaf = x.clone().mul_(2).requires_grad_()
+    leaf.register_hook(lambda g: g * 2)
+    (leaf * leaf).sum().backward()
+    return leaf.grad
+
+
+def stepped_often(x):
+    leaf = x.clone().mul_(2).requires_grad_()
+    optimizer = torch.optim.SGD([leaf], lr=0.1, momentum=0.9)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = (leaf * leaf).sum()
+        loss.backward()
+        optimizer.step()
+    return leaf.detach(), leaf.grad, loss.detach()
+
+
+def of_two_graphs(x):
+    model = nn.Linear(4, 4)
+    one, other = model(x), nn.functional.linear(x, model.weight)
+    return *torch.autograd.grad(one.sum(), list(model.parameters())), *torch.autograd.grad(other.square().sum(), model.weight)
+
+
+def of_an_older_graph(x):
+    model = nn.Linear(4, 4)
+    one, other = model(x), nn.functional.linear(x, model.weight)
+    one.sum().backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+    other.square().sum().backward()
+    before = model.weight.grad.clone()
+    model(x).exp().sum().backward()
+    return before, model.weight.grad, model.bias.grad, model.weight.detach()
+
+
+def after_a_branch(x):
+    leaf = x.clone()
+    leaf.mul_(2)
+    if leaf.sum() > 3:
+        leaf.add_(1)
+    leaf.requires_grad_()
+    return torch.autograd.grad((leaf * leaf).sum(), leaf)
+
+
+WRITTEN = (of_one_backward, filled, through_a_view, a_view, its_base, with_a_hook, stepped_often, of_two_graphs, of_an_older_graph, after_a_branch)
+
+
+@pytest.mark.parametrize("fn", WRITTEN)
+def test_gradients_of_leaves_that_were_written(fn):
+    compiled = dovetail.jit(fn)
+    for x in (X, -X, X):
+        results = []
+        for function in (fn, compiled):
+            torch.manual_seed(0)
+            results.append(function(x))
+        torch.testing.assert_close(results[1], results[0])

@@ -69,6 +69,16 @@ def detach_earlier_reads(recorder: Any, p: Proxy) -> bool:
     return True
 
 
+def is_written(trace: Trace, p: Proxy) -> bool:
+    """Return whether a program has written into the memory of a tensor that it has created."""
+    if not any([line.mutates for line in trace.lines]):
+        return False
+    bases = view_bases(trace.lines)
+    root = root_of(p, bases)
+    created = any([root is result for line in trace.lines for result in line.writes])
+    return created and any([root_of(inner.args[0], bases) is root for inner in prims_of(trace.lines) if inner.symbol is prims.copy_])
+
+
 def computed_from(trace: Trace, leaves: Collection[Proxy], derived: Mapping[Proxy, Sequence[Proxy]]) -> set[Proxy]:
     """Return the values with a history that leads to one of `leaves`, these included; in doubt, one value more.
 

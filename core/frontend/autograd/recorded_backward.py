@@ -10,6 +10,7 @@ the program had written by then is written last, so that whoever holds a written
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from dovetail.frontend.autograd.nested_grad import rules_for
 from dovetail.prims.memory import in_layout_of
 from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, recording, renamed, substitute
 from dovetail.trace.aliases import root_of, view_bases
-from dovetail.trace.passes.functionalize import Written, functionalize_so_far
+from dovetail.trace.passes.functionalize import UNSEEN, Written, functionalize_so_far
 from dovetail.trace.passes.grad import Tape
 from dovetail.trace.passes.split import folded
 
@@ -49,7 +50,8 @@ class Request:
     Attributes:
         outputs: what is differentiated, and the cotangent of each.
         wanted: the tensors with gradients that are wanted.
-        leaves: those among the values computed so far that no gradient flows beyond.
+        leaves: those among the values computed so far that no gradient flows beyond, each with the values of pure lines that stand for it:
+            several where the program has written into it between two calls.
         spent: values whose graph an earlier backward has freed; those of this one are added.
         hooks: what the cotangents of some values become.
         create_graph: whether the gradients have a history.
@@ -58,7 +60,7 @@ class Request:
 
     outputs: Mapping[Proxy, Proxy]
     wanted: Sequence[Proxy]
-    leaves: Collection[Proxy]
+    leaves: dict[Proxy, list[Proxy]]
     spent: set[Proxy]
     hooks: Mapping[Proxy, Hook] = field(default_factory=dict)
     create_graph: bool = False
@@ -71,12 +73,18 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
     Raises RuntimeError, as eager does, where the gradients flow through a graph that was freed.
     """
     constant = constants_of(trace)
-    state = _State(trace, constant, request.leaves)
+    state = _State(trace, constant, [p for values in request.leaves.values() for p in values])
     renamed = state.renamed
+    leaves = {p: [renamed.get(x, x) for x in values] for p, values in request.leaves.items()}
+    request.leaves.update({p: [*values, p] for p, values in leaves.items() if p in renamed})
     joint = JointTrace(**vars(trace.derive("grad", language=prims.OPERATORS, environment=trace.environment)))
-    tape = Tape(joint, rules_for(joint, again=request.create_graph), {renamed.get(p, p) for p in (*constant, *request.leaves)})
-    own = set(request.leaves)
-    wanted = [renamed.get(p, p) if p in own or p in state.provided else state.value(p) for p in request.wanted]
+    tape = Tape(
+        joint,
+        rules_for(joint, again=request.create_graph),
+        {*[renamed.get(p, p) for p in constant], *[x for values in leaves.values() for x in values]},
+    )
+    places = [leaves.get(p) or [renamed.get(p, p) if p in state.provided else state.value(p)] for p in request.wanted]
+    wanted = [x for values in places for x in values]
     tape.leaves, tape.needs = set(wanted), set(wanted)
     tape.hooks.update({state.value(p): hook for p, hook in request.hooks.items()})
     outputs = {state.value(p): state.value(g) for p, g in request.outputs.items()}
@@ -93,16 +101,28 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
             known = tape.grads.get(p)
             tape.grads[p] = g if known is None else prims.add(known, g)
         tape.backward()
-        grads = [tape.hooked(tape.env.get(p, p)) for p in wanted]
-        flowing = {*tape.grads, *(old for old, new in tape.env.items() if new in tape.grads)} - set(wanted)
+        grads = [_total([tape.hooked(tape.env.get(x, x)) for x in values]) for values in places]
+        flowing = {*tape.grads, *(old for old, new in tape.env.items() if new in tape.grads)} - set(wanted) - _unseen(state, tape)
         if not flowing.isdisjoint(request.spent):
             raise RuntimeError(TWICE)
-        grads = _own([None if g is None else in_layout_of(p, g) for g, p in zip(grads, wanted, strict=True)], joint, start)
+        grads = _own([None if g is None else in_layout_of(p, g) for g, (p, *_) in zip(grads, places, strict=True)], joint, start)
     state.finish(joint, tape, start, [g for g in grads if g is not None], request.create_graph)
     if not request.retain_graph:
         passable = {p for line in state.lines if _saves_nothing(line) for part in _with_parts([line]) for p in part.writes}
         request.spent.update(flowing - passable - {tape.env.get(p, p) for p in passable})
     return grads
+
+
+def _unseen(state: _State, tape: Tape) -> set[Proxy]:
+    """Return what tensors hold after writes that autograd does not see: the graph of their history has no node for these."""
+    values = {p for line in state.lines if line.symbol is UNSEEN for p in line.writes}
+    return values | {tape.env.get(p, p) for p in values}
+
+
+def _total(grads: Sequence[Proxy | None]) -> Proxy | None:
+    """Return the sum of gradients, None where nothing flows."""
+    flowing = [g for g in grads if g is not None]
+    return functools.reduce(prims.add, flowing) if flowing else None
 
 
 def _own(grads: list[Proxy | None], joint: JointTrace, start: int) -> list[Proxy | None]:

@@ -10,7 +10,7 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
-from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads
+from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads, is_written
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
 from dovetail.frontend.autograd.deep_copies import DeepCopies
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, add_hook
@@ -36,7 +36,8 @@ class TracedAutograd:
     Attributes:
         recorder: the TorchRecorder of the trace.
         grads: what the program has set `.grad` of a tensor to.
-        leaves: tensors computed by the program that it has called requires_grad_() on, and parameters that it has created.
+        leaves: tensors computed by the program that it has called requires_grad_() on, and parameters that it has created, each with the
+            values of pure lines that stand for it.
         marked: tensors from outside that it has called requires_grad_() on, before it read them, each with that call.
         frozen: leaves that it has called requires_grad_(False) on, and tensors that it has called detach_() on: the detached views of them that
             lines read from there on.
@@ -53,7 +54,7 @@ class TracedAutograd:
     def __init__(self, recorder: Any):
         self.recorder = recorder
         self.grads: dict[Proxy, Any] = {}
-        self.leaves: dict[Proxy, None] = {}
+        self.leaves: dict[Proxy, list[Proxy]] = {}
         self.marked: dict[Proxy, Source] = {}
         self.frozen: dict[Proxy, Proxy] = {}
         self.parameters: dict[Proxy, None] = {}
@@ -201,7 +202,7 @@ class TracedAutograd:
         trace, retain = current_recorder.get(), create_graph if retain_graph is None else bool(retain_graph)
         if isinstance(trace, Trace) and trace.made_by == BACKWARD and not trace.depth:  # in the backward of a torch.autograd.Function
             with torch.set_grad_enabled(create_graph):
-                return record_gradients(trace, Request(outputs, wanted, list(self.leaves), self.spent, {}, create_graph, retain))
+                return record_gradients(trace, Request(outputs, wanted, self.leaves, self.spent, {}, create_graph, retain))
         if trace is not self.recorder.trace or trace.depth:
             raise Unsupported(
                 "backward() inside a function that torch.func or dovetail.grad differentiates is not traced; use torch.autograd.grad, or a "
@@ -211,7 +212,7 @@ class TracedAutograd:
         hooks = {p: hook for p, hook in hooks.items() if hook is not None}
         session = self.recorder.environment.session
         if session is None or not session.cuts:
-            request = Request(outputs, wanted, list(self.leaves), self.spent, hooks, create_graph, retain)
+            request = Request(outputs, wanted, self.leaves, self.spent, hooks, create_graph, retain)
             with torch.set_grad_enabled(create_graph):
                 grads = record_gradients(self.recorder.trace, request)
         elif (
@@ -384,10 +385,15 @@ class TracedAutograd:
     def require_gradient(self, p: Proxy) -> Proxy:
         """Make a tensor that the program computed a leaf that requires grad."""
         session = self.recorder.environment.session
+        first = p
+        if is_written(current_recorder.get(), p):  # no gradient flows to what it held before
+            first = prims.clone(p)
+            prims.copy_(p, first)
         if session is not None and session.is_open:
             session.create_leaf(p)
-        p.spec = p.spec.like(requires_grad=True)
-        self.leaves[p] = None
+        for x in (p, first):
+            x.spec = x.spec.like(requires_grad=True)
+        self.leaves[p] = [first]
         return p
 
 
