@@ -265,3 +265,50 @@ def test_what_refers_to_an_object_refers_to_that_of_its_call(program, use):
             box.held, box.items, box.tensor = Weighed(k), [k], torch.full((2,), float(k))
             results.append(use(call(box, k)))
         assert results[0] == results[1]
+
+
+class Hidden:
+    """Keeps in its dictionary what a property of the same name reads, as the results of scipy do."""
+
+    def __init__(self, value):
+        self.__dict__["value"] = value
+
+    value = property(lambda self: self.__dict__["value"])
+
+
+class HiddenRow(tuple):
+    __slots__ = ()
+    value = property(lambda self: self[0])
+
+
+DERIVED = {
+    kind.__name__: (type("Derived", (kind,), {}), args)
+    for kind, args in (
+        *((str, ("a",)), (int, (3,)), (float, (2.5,)), (bytes, (b"a",)), (tuple, ([1, 2],)), (frozenset, ([1],)), (list, ([1],)), (set, ([1],))),
+        *((dict, ({1: 2},)), (collections.deque, ([1],)), (collections.OrderedDict, ()), (collections.Counter, ("aa",)), (ValueError, ("a",))),
+        *((functools.partial, (len,)), (collections.namedtuple("Pair", "a b"), (1, 2))),
+    )
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_attributes_of_instances_of_derived_classes_are_kept(name):
+    kind, args = DERIVED[name]
+
+    def program(x):
+        value = kind(*args)
+        value.note = x + 1
+        return value
+
+    compiled = dovetail.jit(program)
+    for x in (torch.ones(2), torch.zeros(2)):
+        got = compiled(x)
+        assert type(got) is kind and repr(got) == repr(program(x))
+        torch.testing.assert_close(got.note, x + 1)
+
+
+def test_fields_behind_properties_are_kept():
+    compiled = dovetail.jit(lambda x: (Hidden(x * 2), HiddenRow((x, 1))))
+    for x in (torch.ones(2), torch.zeros(2)):
+        hidden, row = compiled(x)
+        torch.testing.assert_close((hidden.value, row.value), (x * 2, x))

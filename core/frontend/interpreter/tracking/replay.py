@@ -18,7 +18,7 @@ from weakref import ref
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.class_lookup import NULL, address_of, attributes_of, lookup
 from dovetail.frontend.guards.source import Source
-from dovetail.frontend.interpreter.protocols import plain_kind
+from dovetail.frontend.interpreter.protocols import is_data, plain_kind
 from dovetail.frontend.interpreter.tracking.container_bases import CONTAINERS, base_of
 from dovetail.frontend.interpreter.tracking.effects import DELETED, Write
 from dovetail.frontend.interpreter.tracking.remaking import MAPPING_VIEWS, c_base, is_of_python, iterator_again, maker
@@ -130,7 +130,8 @@ class Templates:
         if isinstance(value, tuple):
             own_new = hasattr(kind, "n_sequence_fields") or not is_of_python(kind)  # classes in C, such as torch.Size
             new = kind if own_new else partial(tuple.__new__, kind)
-            return self._of_parts(tuple.__iter__(value), lambda *parts: new(parts)), None
+            fill = (lambda: self._attributes(value)) if getattr(value, "__dict__", None) else None
+            return self._of_parts(tuple.__iter__(value), lambda *parts: new(parts)), fill
         if kind is FunctionType:
             return self._function(value)
         if kind is CellType:
@@ -193,10 +194,16 @@ class Templates:
 
     def _attributes(self, value: Any) -> Callable[[Any, Values], None]:
         parts = {name: self.of(item) for name, item in attributes_of(value).items()}
+        hidden = {
+            name for name in getattr(value, "__dict__", None) or () if is_data(lookup(type(value), name))
+        }  # by a property, as those of scipy's results
 
         def fill(target: Any, values: Values) -> None:
             for name, part in parts.items():
-                object.__setattr__(target, name, part(values))
+                if name in hidden:
+                    target.__dict__[name] = part(values)
+                else:
+                    object.__setattr__(target, name, part(values))
 
         return fill
 
