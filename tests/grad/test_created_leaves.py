@@ -430,3 +430,39 @@ def test_gradients_of_leaves_that_were_written(fn):
             torch.manual_seed(0)
             results.append(function(x))
         torch.testing.assert_close(results[1], results[0])
+
+
+def twice(graph):
+    """Return a program that calls backward() twice through `graph` of a leaf."""
+
+    def program(x):
+        leaf = x.clone().requires_grad_()
+        y = graph(leaf)
+        (y * y).sum().backward()
+        y.exp().sum().backward()
+        return leaf.grad
+
+    return program
+
+
+SHARED = {  # graphs of which a backward frees nothing, and graphs of which it does
+    "views": lambda x: x.view(2, 2).t()[0],
+    "a sum": lambda x: x + 1 - x.neg(),
+    "a copy in another dtype": lambda x: torch.cat([x, x]).double(),
+    "a write": lambda x: (x + 0).add_(x),
+    "a product": lambda x: (x * x).view(2, 2),
+    "a product that is written": lambda x: (x + 0).mul_(x),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_second_backward_needs_the_tensors_that_a_graph_has_saved(name):
+    program = twice(SHARED[name])
+    compiled = dovetail.jit(program)
+    for x in (X, -X):
+        if "product" in name:
+            for function in (program, compiled):
+                with pytest.raises(RuntimeError, match="a second time"):
+                    function(x)
+        else:
+            torch.testing.assert_close(compiled(x), program(x))

@@ -20,10 +20,11 @@ from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.frontend.autograd.inner_function import flag
 from dovetail.frontend.autograd.nested_grad import rules_for
+from dovetail.prims import Symbol, Tag
 from dovetail.prims.memory import in_layout_of
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, recording, renamed, substitute
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, prims_of, recording, renamed, substitute
 from dovetail.trace.aliases import root_of, view_bases
-from dovetail.trace.passes.functionalize import UNSEEN, Written, functionalize_so_far
+from dovetail.trace.passes.functionalize import Written, functionalize_so_far
 from dovetail.trace.passes.grad import Tape
 from dovetail.trace.passes.split import folded
 
@@ -40,6 +41,7 @@ _SAVING_NOTHING = frozenset(
     }
 )  # operations whose node in eager mode saves no tensor, so that backward() frees nothing there
 BACKWARD = "backward of a torch.autograd.Function"  # what made a trace in which gradients end at what this has read
+_SAVING_NOTHING = frozenset({prims.add, prims.sub, prims.neg, prims.sum, prims.clone, prims.cat, prims.stride_order, prims.convert_element_type})
 Hook = Callable[[Proxy], Proxy]
 
 
@@ -102,7 +104,7 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
             tape.grads[p] = g if known is None else prims.add(known, g)
         tape.backward()
         grads = [_total([tape.hooked(tape.env.get(x, x)) for x in values]) for values in places]
-        flowing = {*tape.grads, *(old for old, new in tape.env.items() if new in tape.grads)} - set(wanted) - _unseen(state, tape)
+        flowing = {*tape.grads, *(old for old, new in tape.env.items() if new in tape.grads)} - set(wanted) - _lasting(state, tape)
         if not flowing.isdisjoint(request.spent):
             raise RuntimeError(TWICE)
         grads = _own([None if g is None else in_layout_of(p, g) for g, (p, *_) in zip(grads, places, strict=True)], joint, start)
@@ -113,10 +115,15 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
     return grads
 
 
-def _unseen(state: _State, tape: Tape) -> set[Proxy]:
-    """Return what tensors hold after writes that autograd does not see: the graph of their history has no node for these."""
-    values = {p for line in state.lines if line.symbol is UNSEEN for p in line.writes}
+def _lasting(state: _State, tape: Tape) -> set[Proxy]:
+    """Return the values whose nodes in the graph save no tensor, so that a backward frees none, and those of writes that autograd does not see."""
+    lines = [line for line in state.lines if all([_saves_nothing(part.symbol) for part in prims_of([line])])]
+    values = {p for line in _with_parts(lines) for p in line.writes}
     return values | {tape.env.get(p, p) for p in values}
+
+
+def _saves_nothing(symbol: Symbol) -> bool:
+    return Tag.VIEW in symbol.tags or symbol in _SAVING_NOTHING
 
 
 def _total(grads: Sequence[Proxy | None]) -> Proxy | None:
