@@ -34,7 +34,7 @@ from dovetail.langs.torch import (
     write_out,
 )
 from dovetail.prims import Symbol, recorder
-from dovetail.torch_internals import OpOverload, any_autocast, no_torch_function, torch_function
+from dovetail.torch_internals import OpOverload, OpOverloadPacket, any_autocast, no_torch_function, torch_function
 from dovetail.trace import (
     BoundSymbol,
     Environment,
@@ -189,7 +189,7 @@ class TorchEnvironment(Environment):
             device = torch.get_default_device()
             if device != self.device or device.type != "cpu":  # of a `with torch.device(...)` that may not be open when the line runs
                 kwargs = {**kwargs, "device": device}
-        if "out" in kwargs and func not in REFUSED:
+        if "out" in kwargs and func not in REFUSED and not _is_custom(func):
             plain = func.overloadpacket if type(func) is OpOverload else func  # which finds the overload without results to write
             result = self.call(plain, args, {k: v for k, v in kwargs.items() if k != "out"})
             return result if kwargs["out"] is None else write_out(kwargs["out"], result)
@@ -216,6 +216,12 @@ class TorchEnvironment(Environment):
             why = REFUSED.get(method, otherwise) if known else otherwise
             raise Unsupported(f"torch.Tensor.{name} is not traced: {why}\n  called at {user_line()}")
         return lambda *args, **kwargs: self.call(method, (proxy, *args), kwargs)
+
+
+def _is_custom(func: Callable) -> bool:
+    """Return whether a function is an operator of another library than torch's own, any parameter of which may be called `out`."""
+    name = func.name() if type(func) is OpOverload else func._qualified_op_name if type(func) is OpOverloadPacket else "aten::"
+    return not name.startswith(("aten::", "prims::"))
 
 
 def lift_leaf(x: Any, trace: Trace) -> Any:

@@ -495,3 +495,38 @@ def test_an_operator_that_writes_is_left_to_autograd_where_a_gradient_is_needed(
                 warnings.simplefilter("ignore")
                 outcomes.append((called(a, total).detach(), total))
         torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+@pytest.fixture(scope="module")
+def operators_with_out():
+    """Operators of an own library with a parameter `out`: one tensor that is written, several, and one that is read."""
+
+    def write(outs, values):
+        for out, value in zip(outs, values, strict=True):
+            out.copy_(value)
+
+    library = torch.library.Library("dovetail_tests_out", "DEF")
+    library.define("add(Tensor x, Tensor y, *, Tensor(a!) out) -> ()")
+    library.define("split(Tensor x, int[] sizes, *, Tensor(a!)[] out) -> ()")
+    library.define("times(Tensor x, Tensor out) -> Tensor")
+    library.impl("add", lambda x, y, *, out: write([out], [x + y]), "CPU")
+    library.impl("split", lambda x, sizes, *, out: write(out, x.split(sizes)), "CPU")
+    library.impl("times", lambda x, out: x * out, "CPU")
+    for name in ("add", "split"):
+        torch.library.register_fake(f"dovetail_tests_out::{name}", lambda *args, **kwargs: None, lib=library)
+    torch.library.register_fake("dovetail_tests_out::times", lambda x, out: torch.empty_like(x), lib=library)
+    yield torch.ops.dovetail_tests_out
+    library._destroy()
+
+
+def test_operators_of_own_libraries_may_have_a_parameter_out(operators_with_out):
+    def f(a, total):
+        operators_with_out.add(a, a, out=total)
+        parts = [torch.zeros(1), torch.zeros(2)]
+        operators_with_out.split.default(a, [1, 2], out=parts)
+        return operators_with_out.times(a, out=a + 1), *parts, total * 2
+
+    compiled, totals = dovetail.jit(f), (torch.zeros(3), torch.zeros(3))  # which is the first to look the operators up
+    for a in (x(3), x(3) + 1):
+        torch.testing.assert_close(compiled(a, totals[0]), f(a, totals[1]))
+        torch.testing.assert_close(*totals)

@@ -43,7 +43,7 @@ from dovetail.frontend.wrappers.jagged import untraced_size
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
 from dovetail.prims import Tag
 from dovetail.prims.sizes import Size
-from dovetail.torch_internals import no_torch_function
+from dovetail.torch_internals import OpOverloadPacket, no_torch_function
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, user_line
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.ir import draws
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 _LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex, "str": str}
 _NUMBERS_OF_FUNCTIONS = getattr(torch.autograd.function, "AUTOGRAD_FUNCTION_COUNTER", None)  # one for each torch.autograd.Function
+_OPERATOR_TABLES = frozenset({type(torch.ops), type(torch.ops.aten), OpOverloadPacket})
 _ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.finfo, torch.iinfo})
 _INT64 = 1 << 63  # what ints that are inputs are below
 
@@ -359,6 +360,8 @@ class TorchRecorder(CallHooks):
         kind = type(owner)
         if is_module_class(kind):
             return nn_module_tracing.load_attr(tracker, owner, name)
+        if kind in _OPERATOR_TABLES:
+            getattr(owner, name, None)  # PyTorch creates an operator when it is first looked up, and keeps it
         if not is_tensor_class(kind):
             return NULL
         if name == "__class__":
