@@ -18,6 +18,7 @@ from dovetail.executors.discovery.plugin_errors import BY_NAME, ask, call, guard
 from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.dispatching.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.executors.ordering.resolve_order import Priority
+from dovetail.prims import Tag
 from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Proxy, TensorProxy, Trace, brief, proxies, recording, substitute
 from dovetail.trace.dispatch_record import Decision, Spent
 from dovetail.trace.passes.dce import needed
@@ -31,7 +32,10 @@ def dispatch(trace: Trace, executors: Priority, updates: Collection[Proxy] = ())
     """
     new = trace.derive("dispatch")
     claims = _Claims(new, executors, updates)
-    placed = [p for line in trace.lines for p in claims.place(line)]
+    lines = [
+        part for line in trace.lines for part in (line.body if Tag.HISTORY in line.symbol.tags else (line,))
+    ]  # what else it reads is for gradients
+    placed = [p for line in lines for p in claims.place(line)]
     while True:
         new.outputs = claims.renamed_outputs(trace)
         live = set(needed([p.line for p in placed], new.outputs))
