@@ -657,3 +657,55 @@ def test_a_backward_that_reads_what_was_freed_raises():
     y.sum().backward()
     with pytest.raises(RuntimeError, match="a second time"):
         y.sum().backward()
+
+
+def of_backward(x):
+    x = x.clone().requires_grad_()
+    (x * 2).backward(torch.ones(3, dtype=torch.float32))
+    return x.grad
+
+
+def of_grad(x):
+    x = x.clone().requires_grad_()
+    y = x**3
+    (first,) = torch.autograd.grad([y, y.sum()], x, [torch.full((3,), 1 / 3), torch.tensor(2)], create_graph=True)
+    return torch.autograd.grad(first, x, torch.ones(3))[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+@pytest.mark.parametrize("fn", [of_backward, of_grad, lambda x: torch.func.vjp(torch.exp, x)[1](torch.ones(3))[0]])
+def test_cotangents_are_cast_to_the_dtype_of_what_they_are_for(fn, dtype):
+    compiled = dovetail.jit(fn)
+    for scale in (1, 2):
+        x = torch.arange(3.0, dtype=dtype) * scale
+        torch.testing.assert_close(compiled(x), fn(x), rtol=2e-3, atol=1e-3)
+
+
+def of_another_kind(x):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(x * 2, x, torch.ones(3, dtype=torch.complex64))
+
+
+def hooked(change):
+    def fn(x):
+        x = x.clone().requires_grad_()
+        x.register_hook(change)
+        (x * 2).sum().backward()
+
+    return fn
+
+
+WRONG_GRADIENTS = {
+    "a complex cotangent": (of_another_kind, RuntimeError),
+    "another dtype": (hooked(lambda g: g.double()), RuntimeError),
+    "another size": (hooked(lambda g: g[:1]), RuntimeError),
+    "a tuple": (hooked(lambda g: (g,)), TypeError),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_GRADIENTS)
+def test_gradients_of_the_wrong_kind_raise(name):
+    fn, error = WRONG_GRADIENTS[name]
+    for function in (fn, dovetail.jit(fn)):
+        with pytest.raises(error):
+            function(torch.ones(3))

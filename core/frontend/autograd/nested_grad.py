@@ -165,12 +165,22 @@ class _Replay(RecordsLater):
             if (stand_in := stand_ins.get(p) if is_proxy(p) else None) is None:
                 continue
             require(is_proxy(g) and g.spec.shape == p.spec.shape, "expected a cotangent like the result {}, got {}", p.spec, getattr(g, "spec", g))
+            g = in_dtype_of(p, g)
             g = g if g.spec.strides is None else prims.clone(g)
             env[stand_in] = prims.add(env[stand_in], g) if stand_in in env else g  # a function may return one tensor several times
         for line in self.late:
             self._add(trace, line, env if self.pulls == 1 else None, env)
         pairs = zip(self.joint.outputs[1], self.joint.inputs, strict=False)
         return [zeros_like(substitute(x, env)) if g is None else substitute(g, env) for g, x in pairs]
+
+
+def in_dtype_of(p: Proxy, g: Proxy) -> Proxy:
+    """Return a cotangent in the dtype of what it is for, to which autograd casts real ones."""
+    if g.spec.dtype is p.spec.dtype:
+        return g
+    message = "For complex Tensors, both grad_output and output are required to have the same dtype, got {} for {}"
+    require("complex" not in (g.spec.dtype.kind, p.spec.dtype.kind), message, g.spec, p.spec, error=RuntimeError)
+    return prims.convert_element_type(g, dtype=p.spec.dtype)
 
 
 def no_cotangents(nest: Any) -> Any:

@@ -14,6 +14,7 @@ from dovetail.frontend.autograd.created_leaves import computed_from, detach_earl
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
 from dovetail.frontend.autograd.deep_copies import DeepCopies
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, add_hook
+from dovetail.frontend.autograd.nested_grad import in_dtype_of
 from dovetail.frontend.autograd.recorded_backward import BACKWARD, Request, record_gradients
 from dovetail.langs.torch import LANGUAGE
 from dovetail.prims import recorder as current_recorder
@@ -294,7 +295,7 @@ class TracedAutograd:
             try:
                 for hook in hooks:
                     result = tracker.call(hook, [g], {}, None)
-                    g = g if result is None else result
+                    g = g if result is None else _checked(result, g)
             finally:
                 trace.language, trace.depth = before
             if p in self.retained:
@@ -492,6 +493,16 @@ def without_graph(autograd: TracedAutograd, build: Callable[..., Any]) -> Callab
     return finish
 
 
+def _checked(result: Any, g: Proxy) -> Any:
+    """Return what a hook returns in place of a gradient.  Raises where autograd does."""
+    is_tensor = isinstance(result, (TensorProxy, torch.Tensor))
+    require(is_tensor, "expected a tensor, but the hook returned a {}", type(result).__name__, error=TypeError)
+    if isinstance(result, TensorProxy):
+        same = result.spec.dtype is g.spec.dtype and result.spec.shape == g.spec.shape
+        require(same, "a hook has changed the type or the size of a gradient, from {} to {}", g.spec, result.spec, error=RuntimeError)
+    return result
+
+
 def _several(tracker: Tracker, value: Any) -> list[Any]:
     """Return one tensor, or those in a container or another iterable, as a list."""
     if value is None or is_proxy(value):
@@ -519,5 +530,6 @@ def _seeds(outputs: list[Any], cotangents: list[Any]) -> dict[Proxy, Proxy]:
             p.spec.shape,
             error=RuntimeError,
         )
+        g = in_dtype_of(p, g)
         seeds[p] = g if p not in seeds else prims.add(seeds[p], g)
     return seeds
