@@ -466,3 +466,19 @@ def test_a_second_backward_needs_the_tensors_that_a_graph_has_saved(name):
                     function(x)
         else:
             torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_results_of_a_graph_that_a_backward_has_not_freed_are_differentiable():
+    def program(x, y):
+        z = x + y
+        z.sum().backward()
+        return z, z.t().sum()
+
+    outcomes = []
+    for function in (program, dovetail.jit(program)):
+        leaves = [X.view(2, 2).clone().requires_grad_() for _ in range(2)]
+        for _ in range(2):
+            z, total = function(*leaves)
+            (z.square().sum() + total).backward()
+        outcomes.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(outcomes[1], outcomes[0])
