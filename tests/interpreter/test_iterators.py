@@ -7,6 +7,7 @@ import heapq
 import itertools
 import math
 import operator
+import random
 from collections import OrderedDict, deque
 
 import pytest
@@ -199,3 +200,11 @@ class One:
 def test_arguments_that_c_code_stores_are_not_iterated(program):
     x = torch.tensor([1.0, 2.0, 3.0])
     torch.testing.assert_close(dovetail.jit(program)(x), program(x))
+
+
+def test_items_of_a_set_of_constants_have_the_order_of_eager_mode():
+    r = random.Random(0)
+    for _ in range(30):
+        items = ", ".join(repr(f"item {r.randrange(1 << 30)}") for _ in range(12))
+        fn = eval(f"lambda x: (x + 1, list({{{items}}}))")
+        assert dovetail.jit(fn)(torch.ones(2))[1] == fn(torch.ones(2))[1]

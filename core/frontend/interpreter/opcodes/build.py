@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_CONSTANTS = frozenset({str, bytes, int, float, complex, bool, type(None)})
+
 
 class Build:
     def BUILD_TUPLE(frame, n):
@@ -47,6 +49,9 @@ class Build:
 
     def SET_UPDATE(frame, n):
         value = frame.stack.pop()
+        if type(value) is frozenset and not frame.stack[-n] and _CONSTANTS.issuperset(map(type, value)):
+            frame.stack[-n].update(value)  # at once, since the order of items depends on it
+            return
         for item in frame.world.spread(value):
             frame.world.add_to(frame.stack[-n], item)
 
