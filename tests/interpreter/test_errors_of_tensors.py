@@ -155,3 +155,14 @@ def test_views_are_not_detached_in_place(name, grad_mode, needs_grad):
     with torch.set_grad_enabled(grad_mode):
         for _ in range(2):
             assert compiled(x) == program(x)
+
+
+@pytest.mark.parametrize("item", ["text", None, [1, 2], (1,), {}])
+def test_only_numbers_and_tensors_are_looked_for_in_a_tensor(item):
+    def found(x):
+        try:
+            return item in x
+        except RuntimeError:
+            return "raised"
+
+    assert dovetail.jit(found)(torch.arange(3)) == found(torch.arange(3)) == "raised"

@@ -85,6 +85,8 @@ class TorchProxy(TensorProxy):
         return iter(self.unbind(0))
 
     def __contains__(self, item: Any) -> Any:
+        is_plain = isinstance(item, (str, bytes, list, tuple, dict, set, type(None)))
+        require(not is_plain, "Tensor.__contains__ only supports Tensor or scalar, but you passed in a {}.", type(item), error=RuntimeError)
         return bool((self == item).any())
 
     def __format__(self, spec: str) -> str:
