@@ -482,3 +482,17 @@ def test_results_of_a_graph_that_a_backward_has_not_freed_are_differentiable():
             (z.square().sum() + total).backward()
         outcomes.append([leaf.grad for leaf in leaves])
     torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def test_retained_gradients_accumulate():
+    def program(x):
+        leaf = x.clone().requires_grad_()
+        h = leaf * 3
+        h.retain_grad()
+        loss = (h * h).sum()
+        loss.backward(retain_graph=True)
+        first = h.grad.clone()
+        loss.backward()
+        return first, h.grad, leaf.grad
+
+    torch.testing.assert_close(dovetail.jit(program)(X), program(X))

@@ -691,3 +691,34 @@ def test_a_backward_reads_a_number_of_the_program(fn):
             torch.manual_seed(seed)
             results.append(function(x))
         torch.testing.assert_close(results[1], results[0])
+
+
+class Twin(torch.autograd.Function):
+    """Returns one tensor twice."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 2
+        return y, y
+
+    @staticmethod
+    def backward(ctx, one, other):
+        return one + other * 3
+
+
+def returned_twice(x):
+    x = x.clone().requires_grad_()
+    one, other = Twin.apply(x)
+    return one is other, torch.autograd.grad((one * one + other * 10).sum(), x)[0]
+
+
+@pytest.mark.parametrize("fn", [returned_twice, lambda x: Twin.apply(x)[0] * x])
+def test_the_last_result_has_the_gradient_of_a_tensor_that_is_returned_twice(fn):
+    outcomes = []
+    for function in (fn, dovetail.jit(fn)):
+        x = torch.arange(3.0, requires_grad=True)
+        result = function(x)
+        if isinstance(result, Tensor):
+            result.sum().backward()
+        outcomes.append((result, x.grad))
+    torch.testing.assert_close(outcomes[1], outcomes[0])

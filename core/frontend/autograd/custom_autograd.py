@@ -165,7 +165,8 @@ class OwnBackward:
         inner.inputs, inner.relations = list(dict.fromkeys([*trace.inputs, *proxies(read), *proxies(gs)])), trace.relations
         with recording(inner), trace.environment.watching():
             run = trace.environment.run
-            flowing = tuple([None if at is None else gs[at] for _, at in self.results])
+            last = {at: i for i, (_, at) in enumerate(self.results)}  # of a tensor that is returned several times, the last result has the gradient
+            flowing = tuple([None if at is None or last[at] != i else gs[at] for i, (_, at) in enumerate(self.results)])
             for hook in self.node.before.values():
                 flowing = _replaced(flowing, run(hook, (flowing,), {}))
             grads = run(backward_of(self.function), (context, *self._arguments(flowing, context)), {})

@@ -299,7 +299,8 @@ class TracedAutograd:
             finally:
                 trace.language, trace.depth = before
             if p in self.retained:
-                self.grads[p] = g
+                known = self.grads.get(p)
+                self.grads[p] = g if known is None else LANGUAGE["add"](known, g)
             return g
 
         return changed
