@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 import warnings
 
 import pytest
@@ -652,73 +651,3 @@ def test_gradients_of_a_backward_are_made_to_fit_or_refused_as_autograd_does(nam
         assert outcomes[0] == outcomes[1]
     else:
         torch.testing.assert_close(*outcomes)
-
-
-class Weighted(torch.autograd.Function):
-    """x * number, whose backward also multiplies with x."""
-
-    @staticmethod
-    def forward(ctx, x, number):
-        ctx.number = number
-        ctx.save_for_backward(x)
-        return x * number
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * ctx.number * x, None
-
-
-def of_a_draw(x):
-    number, x = random.randint(1, 9), torch.rand(3, requires_grad=True) + x
-    one = torch.autograd.grad(Weighted.apply(x, number).sum(), x)
-    y = Weighted.apply(x, number)
-    return one, torch.autograd.grad((y * y).sum(), x)
-
-
-def of_an_item(x):
-    number, x = int(x.sum()), x.clone().requires_grad_()
-    return torch.autograd.grad(Weighted.apply(x, number).exp().sum(), x)
-
-
-@pytest.mark.parametrize("fn", [of_a_draw, of_an_item])
-def test_a_backward_reads_a_number_of_the_program(fn):
-    compiled = dovetail.jit(fn)
-    for seed in range(4):
-        x, results = torch.arange(3.0) + seed, []
-        for function in (fn, compiled):
-            random.seed(seed)
-            torch.manual_seed(seed)
-            results.append(function(x))
-        torch.testing.assert_close(results[1], results[0])
-
-
-class Twin(torch.autograd.Function):
-    """Returns one tensor twice."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y = x * 2
-        return y, y
-
-    @staticmethod
-    def backward(ctx, one, other):
-        return one + other * 3
-
-
-def returned_twice(x):
-    x = x.clone().requires_grad_()
-    one, other = Twin.apply(x)
-    return one is other, torch.autograd.grad((one * one + other * 10).sum(), x)[0]
-
-
-@pytest.mark.parametrize("fn", [returned_twice, lambda x: Twin.apply(x)[0] * x])
-def test_the_last_result_has_the_gradient_of_a_tensor_that_is_returned_twice(fn):
-    outcomes = []
-    for function in (fn, dovetail.jit(fn)):
-        x = torch.arange(3.0, requires_grad=True)
-        result = function(x)
-        if isinstance(result, Tensor):
-            result.sum().backward()
-        outcomes.append((result, x.grad))
-    torch.testing.assert_close(outcomes[1], outcomes[0])
