@@ -333,8 +333,8 @@ class Case:
     def specs(self, device: Device, *, grad: bool = False) -> Trace:
         """Record the operation without data, for any device, present or not."""
         trace = Trace()
-        if self.info.symbol.id.startswith("torch."):
-            trace.environment.proxy = TorchProxy  # with the attributes of tensors, as in a program that is traced
+        if not self.info.symbol.is_prim and self.info.symbol.module != "numpy":
+            trace.environment.proxy = TorchProxy  # with the attributes of tensors, as in a program that is traced: decompositions read these
         proxies = [trace.tensor(spec_of(x.detach()).like(device=device, requires_grad=grad and inexact(x))) for x in self.program.inputs]
         trace.inputs = list(proxies)
         with recording(trace), calm():

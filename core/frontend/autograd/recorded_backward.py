@@ -20,9 +20,10 @@ from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.frontend.autograd.inner_function import flag
 from dovetail.frontend.autograd.nested_grad import rules_for
-from dovetail.prims import Symbol, Tag
+from dovetail.langs.torch import symbol_for
+from dovetail.prims import Tag
 from dovetail.prims.memory import in_layout_of
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, prims_of, recording, renamed, substitute
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, recording, renamed, substitute
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.functionalize import Written, functionalize_so_far
 from dovetail.trace.passes.grad import Tape
@@ -32,16 +33,14 @@ TWICE = (
     "Trying to backward through the graph a second time: the compiled function has already run backward() through it. Specify retain_graph=True "
     "if you need to backward through the graph a second time"
 )
+BACKWARD = "backward of a torch.autograd.Function"  # what made a trace in which gradients end at what this has read
 _SAVING_NOTHING = frozenset(
     {
-        *("prims.add", "prims.sub", "prims.neg", "prims.sum", "prims.cumsum", "prims.round", "prims.floor", "prims.ceil", "prims.trunc"),
-        *("prims.broadcast_in_dim", "prims.reshape", "prims.squeeze", "prims.transpose", "prims.strided_slice", "prims.diagonal", "prims.unfold"),
-        *("prims.cat", "prims.pad", "prims.flip", "prims.clone", "prims.convert_element_type", "torch.add", "torch.sub"),
-        *("torch.mean", "torch.triu", "torch.tril"),
+        *(prims.add, prims.sub, prims.neg, prims.sum, prims.cumsum, prims.round, prims.floor, prims.ceil, prims.trunc),
+        *(prims.cat, prims.pad, prims.flip, prims.clone, prims.stride_order, prims.convert_element_type),
+        *map(symbol_for, ("torch.add", "torch.sub", "torch.mean", "torch.triu", "torch.tril")),
     }
-)  # operations whose node in eager mode saves no tensor, so that backward() frees nothing there
-BACKWARD = "backward of a torch.autograd.Function"  # what made a trace in which gradients end at what this has read
-_SAVING_NOTHING = frozenset({prims.add, prims.sub, prims.neg, prims.sum, prims.clone, prims.cat, prims.stride_order, prims.convert_element_type})
+)  # operations of which the node in eager mode saves no tensor, as those of views
 Hook = Callable[[Proxy], Proxy]
 
 
@@ -110,20 +109,18 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
         grads = _own([None if g is None else in_layout_of(p, g) for g, (p, *_) in zip(grads, places, strict=True)], joint, start)
     state.finish(joint, tape, start, [g for g in grads if g is not None], request.create_graph)
     if not request.retain_graph:
-        passable = {p for line in state.lines if _saves_nothing(line) for part in _with_parts([line]) for p in part.writes}
-        request.spent.update(flowing - passable - {tape.env.get(p, p) for p in passable})
+        request.spent.update(flowing)
     return grads
 
 
 def _lasting(state: _State, tape: Tape) -> set[Proxy]:
     """Return the values whose nodes in the graph save no tensor, so that a backward frees none, and those of writes that autograd does not see."""
-    lines = [line for line in state.lines if all([_saves_nothing(part.symbol) for part in prims_of([line])])]
-    values = {p for line in _with_parts(lines) for p in line.writes}
+    values = {p for line in _with_parts(list(filter(_saves_nothing, state.lines))) for p in line.writes}
     return values | {tape.env.get(p, p) for p in values}
 
 
-def _saves_nothing(symbol: Symbol) -> bool:
-    return Tag.VIEW in symbol.tags or symbol in _SAVING_NOTHING
+def _saves_nothing(line: BoundSymbol) -> bool:
+    return Tag.VIEW in line.symbol.tags or line.symbol in _SAVING_NOTHING or (bool(line.body) and all(map(_saves_nothing, line.body)))
 
 
 def _total(grads: Sequence[Proxy | None]) -> Proxy | None:
@@ -249,11 +246,6 @@ def _standing(joint: JointTrace, env: Mapping[Proxy, Proxy]) -> list[BoundSymbol
                 order = old.spec.order
                 lines.append(BoundSymbol(prims.stride_order, (value,), {"order": order}, old, [value]))
     return lines
-
-
-def _saves_nothing(line: BoundSymbol) -> bool:
-    """Return whether the node of a line in eager mode saves no tensor: backward() may pass it any number of times."""
-    return line.symbol.id in _SAVING_NOTHING or (bool(line.body) and all(map(_saves_nothing, line.body)))
 
 
 def _with_parts(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
