@@ -7,6 +7,7 @@ import torch
 
 import dovetail
 from dovetail import devices, dtypes, prims
+from dovetail.extend.advanced import make_symbol
 
 
 def test_a_prim_runs_on_real_tensors():
@@ -30,3 +31,13 @@ def test_a_prim_is_as_strict_as_while_tracing():
 def test_a_prim_without_tensors_says_what_it_wants():
     with pytest.raises(dovetail.errors.NotTracing, match="expected a tensor among its arguments"):
         prims.sin("x")
+
+
+def test_a_symbol_of_ones_own_may_decompose_to_functions_of_torch():
+    def program(x, weight, bias=None):
+        return torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias)) + x.mean()
+
+    symbol = make_symbol("test_eager.gelu_linear", program=program, replace=True)
+    x, weight = torch.randn(3, 4), torch.randn(5, 4)
+    torch.testing.assert_close(symbol(x, weight), program(x, weight))
+    torch.testing.assert_close(symbol(x, weight, torch.ones(5)), program(x, weight, torch.ones(5)))
