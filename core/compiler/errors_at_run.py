@@ -18,7 +18,8 @@ from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.decisions.generators import Generators
 from dovetail.frontend.environment import Acquired
 from dovetail.frontend.interpreter.tracebacks import error_text
-from dovetail.trace import BoundSymbol
+from dovetail.trace import BoundSymbol, Proxy
+from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.functionalize import written_inputs
 from dovetail.trace.raising import fails_late, raises
 
@@ -37,14 +38,17 @@ def generators_of(acquired: Acquired, programs: Programs) -> Generators | None:
     changes = acquired.changes or (bool(programs.epilogue) and bool(written_inputs(programs.epilogue[-1])))
     lines = [line for line in programs.computation[-1].lines if line.symbol is not prims.delete]
     generators = Generators()
-    if not changes or acquired.calls or programs.compilation.distribution is not None or not _may_end_early(lines):
+    inputs = programs.computation[-1].inputs
+    if not changes or acquired.calls or programs.compilation.distribution is not None or not _may_end_early(lines, inputs):
         return None
     return generators if generators.note(lines) is None else None
 
 
-def _may_end_early(lines: Sequence[BoundSymbol]) -> bool:
+def _may_end_early(lines: Sequence[BoundSymbol], inputs: Sequence[Proxy]) -> bool:
     """Return whether a program may raise, and has written none of its inputs then; one that writes none may, since anything can fail."""
-    writing = [line.implementation is not None and bool(line.implementation.writes) for line in lines]
+    bases, outside = view_bases(lines), set(inputs)
+    written = [() if line.implementation is None else line.implementation.writes for line in lines]
+    writing = [any([root_of(p, bases) in outside for p in places]) for places in written]
     return not any(writing) or (any(map(raises, lines)) and not any(map(and_, writing, fails_late(lines))))
 
 
