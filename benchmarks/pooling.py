@@ -34,7 +34,7 @@ TRAINED: dict[str, Callable[[Tensor], Tensor]] = {
     "average of 3 by 3, stride 2": lambda x: F.avg_pool2d(x, 3, 2, 1),
     "unfold of 3 by 3": lambda x: F.unfold(x[:, :16], 3, padding=1),
     "unfold of 3 by 3, dilation 2": lambda x: F.unfold(x[:, :16], 3, dilation=2, padding=2),
-    "fold of 3 by 3": lambda x: F.fold(x.reshape(2, 144, -1)[..., : 54 * 54], (56, 56), 3),
+    "fold of 3 by 3": lambda x: F.fold(x.flatten(1)[:, : 144 * 54**2].view(2, 144, -1), (56, 56), 3),
     "fold of 8 by 8, stride 8": lambda x: F.fold(x.reshape(2, 4096, -1), (112, 112), 8, stride=8),
 }
 WAYS: dict[str, Callable[[Callable], Callable]] = {"eager": lambda fn: fn, "dovetail": dovetail.jit, "torch.compile": torch.compile}
