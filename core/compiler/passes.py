@@ -43,7 +43,7 @@ def write_in_place(
 
 
 def update_temporaries(trace: Trace, executors: Priority, check: bool, passes: Collection[Pass]) -> Trace:
-    """Let operations that change places of a tensor write into it, where the program has made it and needs it no more."""
+    """Let operations that change places of a tensor write into it, where the program has created it and no longer needs it."""
     return trace if check or checked in passes else in_temporaries(trace, executors)
 
 

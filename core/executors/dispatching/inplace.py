@@ -14,8 +14,8 @@ reads as before; but where one region computes t3, and nothing reads t0 after it
 return t0 itself.  Copying a tensor into itself then costs nothing, and still tells autograd of the write.
 
 An operation that changes few places of a large input, as a step of decoding does to a cache, runs by itself: its executor writes these places
-alone, where a region would go over all of the input.  So it does in a tensor that the program has made and needs no more, as the zeros into which a
-backward puts the gradient of a part.
+alone, where a region would go over all of the input.  So it does in a tensor that the program has created and no longer needs, as the zeros into
+which a backward puts the gradient of a part.
 
 A line is left as it is where a later one may raise, as for an index out of range: such a call starts again in eager mode.
 """
@@ -99,7 +99,7 @@ def in_place(trace: Trace, epilogue: Trace, executors: Priority) -> Trace:
 
 
 def in_temporaries(trace: Trace, executors: Priority) -> Trace:
-    """Return `trace`, an executed program, with updates that write into tensors which lines before have made, where nothing else reads these."""
+    """Return `trace`, an executed program, with updates that write into tensors of earlier lines, where nothing else reads these."""
     by_name = {ex.name: ex for ex in executors}
     own = {id(line) for line in trace.lines if _takes_tensor(line) and _operator_of(line, by_name) is not None}
     if not own:

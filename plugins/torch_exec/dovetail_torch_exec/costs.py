@@ -144,9 +144,9 @@ def measure(dtype: torch.dtype, sample: Sample) -> float | None:
         began = perf_counter()
         while (len(times) < ROUNDS or sum(map(sum, times)) < BUDGET) and perf_counter() - began < PATIENCE:
             before, start = seconds_waited(), perf_counter()
-            taken = [_time(way) for way in ways]
+            seconds = [_time(way) for way in ways]
             if seconds_waited() - before <= LONGEST_WAIT * (perf_counter() - start):
-                times.append(taken)
+                times.append(seconds)
     if len(times) < ROUNDS:
         return None
     narrow, wide = map(min, zip(*times, strict=True))
