@@ -10,6 +10,7 @@ from dovetail.executors.contract.executor import Implementation as Implementatio
 from dovetail.executors.contract.executor import OperatorExecutor as OperatorExecutor
 from dovetail.executors.contract.executor import Verdict as Verdict
 from dovetail.executors.contract.hookspecs import hookimpl as hookimpl
+from dovetail.executors.contract.measuring import processor as processor
 from dovetail.executors.contract.measuring import seconds_waited as seconds_waited
 from dovetail.executors.contract.measuring import undisturbed as undisturbed
 from dovetail.executors.contract.memory_pool import POOL as POOL

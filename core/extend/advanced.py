@@ -7,7 +7,8 @@ To define operations: `make_symbol` makes one that decomposes, `prim` one from a
 operation, `require` checks arguments in a meta rule, `symbol_for` and `symbols_of` look operations up.
 To change programs: a pass is a function from `Trace` to `Trace`; `Transform` sees prologue and epilogue as well, `substitute` replaces values in
 a line, `recording` records symbols into a trace, `to_callable` compiles a trace into a Python function.
-To measure which way is faster: `undisturbed` keeps the caller's modes out, `seconds_waited` tells of other processes.
+To measure which way is faster: `undisturbed` keeps the caller's modes out, `seconds_waited` tells of other processes, `processor`
+describes the CPU.
 To inspect and test: `executors`, `get_executor`, `plugins` list what is installed, `checked` holds what runs to the run-time contract, `watch` shows
 values, `differs` compares results within `TOLERANCE`, `NO_REASON` is the refusal that a bare False stands for.
 """
@@ -36,6 +37,7 @@ from dovetail.executors import implementations_of as implementations_of
 from dovetail.executors import is_claim as is_claim
 from dovetail.executors import line_by_line as line_by_line
 from dovetail.executors import plugins as plugins
+from dovetail.executors import processor as processor
 from dovetail.executors import region_key as region_key
 from dovetail.executors import seconds_waited as seconds_waited
 from dovetail.executors import undisturbed as undisturbed

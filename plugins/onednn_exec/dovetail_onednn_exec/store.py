@@ -8,9 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -19,23 +17,12 @@ import torch
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from dovetail.extend.advanced import processor
 from dovetail_onednn_exec.measure import Row
 
 FORMAT = 4
 PATIENCE = 10.0  # seconds to wait for another process that measures
-CPU_LINES = ("model name", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
 OF_LIBRARIES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")  # variables that change which kernels run
-
-
-@cache
-def processor() -> str:
-    """Describe the CPU and its features; descriptions differ where oneDNN's kernels would."""
-    try:
-        rows = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    fields = dict((part.strip() for part in row.split(":", 1)) for row in rows if ":" in row)
-    return "; ".join(f"{name} {fields[name]}" for name in CPU_LINES if name in fields)
 
 
 def machine() -> dict[str, Any]:

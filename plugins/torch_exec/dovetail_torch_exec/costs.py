@@ -24,7 +24,7 @@ import torch
 from platformdirs import user_cache_path
 from torch import Tensor
 
-from dovetail.extend.advanced import seconds_waited, torch_internals, undisturbed
+from dovetail.extend.advanced import processor, seconds_waited, torch_internals, undisturbed
 
 FORMAT = 1
 CONVERSION = 20  # multiplications in float32 that take as long as the conversion of one element to float32 or back, about
@@ -32,7 +32,6 @@ CLEARLY = 1.2  # times as fast, at least
 ROUNDS, BUDGET, PATIENCE = 3, 0.02, 0.1  # rounds that count, at least; seconds of them, then; and seconds of all rounds, at most
 LONGEST_WAIT = 0.03  # of a round that counts
 HALVES = {torch.bfloat16: "has_bfloat16", torch.float16: "has_float16"}
-CPU_LINES = ("model name", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
 aten = torch_internals.aten
 
 
@@ -123,11 +122,7 @@ def _read(path: Path) -> float | None:
 @cache
 def _machine() -> str:
     """Return a hash of what costs depend on."""
-    fields: dict[str, str] = {}
-    with suppress(OSError):
-        rows = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
-        fields = dict((part.strip() for part in row.split(":", 1)) for row in rows if ":" in row)
-    of = [platform.machine(), platform.processor(), *[fields.get(name) for name in CPU_LINES], torch.__version__]
+    of = [processor(), torch.__version__]
     of += [os.environ.get(name) for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")]
     return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16]
 
