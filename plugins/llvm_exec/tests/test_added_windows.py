@@ -52,6 +52,13 @@ def test_windows_of_a_dimension(way, dim, dtype):
     assert ("torch_exec.fold_add" in text) is (way == "left to PyTorch")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 20])
+def test_sums_have_as_few_parts_as_windows_or_elements_of_them(count):
+    """The parts of a sum in a sum multiply, and each is code that is compiled."""
+    *_, text = backward(lambda x: x.unfold(0, 3, 1) * 2, torch.randn(2 + count))
+    assert text.count("prims.pad(") == min(count, 3)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.tuples(*[st.integers(1, 12)] * 3), st.integers(0, 11), st.integers(0, 1))
 def test_any_windows(window, rest, dim):

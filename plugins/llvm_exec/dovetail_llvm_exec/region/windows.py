@@ -9,6 +9,7 @@ windows are shifted and added; and large ones are cut into pieces as long as a s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -63,12 +64,18 @@ def _added(x: Any, *, shape: tuple[Any, ...], dim: int, size: int, step: int) ->
     """Record fold_add(x) as a sum of padded parts."""
     dtype = x.spec.dtype
     x = prims.convert_element_type(x, dtype=float32 if dtype in (bfloat16, float16) else dtype)  # the sum is rounded once
-    overlap = type(size) is not int or size > step
-    if overlap and _are_few(x.spec.shape[dim]):
-        whole = _by_window(x, shape, dim, size, step)
-    else:
-        whole = (_by_phase if overlap and size <= FEW else _by_piece)(x, shape, dim, size, step)
+    whole = _way(x.spec.shape[dim], size, step)(x, shape, dim, size, step)
     return prims.convert_element_type(whole, dtype=dtype)
+
+
+def _way(count: Any, size: Any, step: Any) -> Callable[..., Any]:
+    """Return what records the sum of `count` windows, with fewest parts."""
+    known = type(size) is int and type(step) is int
+    if known and size <= step:
+        return _by_piece
+    if _are_few(count) and not (known and ceildiv(size, step) < count):
+        return _by_window
+    return _by_phase if size <= FEW else _by_piece
 
 
 def _by_window(x: Any, shape: tuple[Any, ...], dim: int, size: Any, step: Any) -> Any:
