@@ -26,6 +26,7 @@ FUNCTIONS = {
     "prod": (lambda a: torch.scatter_reduce(a, 0, INDEX, a + 3, "prod").sin(), (4, 3)),
     "qr": (lambda a: torch.linalg.qr(a @ a)[1], (3, 3)),
     "sample": (lambda a: torch._standard_gamma(a.exp() + 1), (3, 3)),
+    "largest of bags": (lambda a: torch.nn.functional.embedding_bag(INDEX, a, mode="max").sin(), (3, 2)),
     "some results": (lambda a: torch.linalg.eigh(a + a.mT)[0] * 2, (3, 3)),
 }
 

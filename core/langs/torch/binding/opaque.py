@@ -450,11 +450,17 @@ def vjp_of_same_numbers(func: Callable, wrt: tuple[int, ...], gs: tuple, args: t
 
 
 def differentiated_by_autograd(symbol: OpaqueSymbol) -> bool:
-    """Return whether a gradient of the symbol is autograd's, and dense."""
-    return isinstance(rule := symbol.vjp_rule, functools.partial) and rule.func is _rule and symbol.func is not torch.embedding_bag
+    """Return whether a gradient of the symbol is autograd's."""
+    return isinstance(rule := symbol.vjp_rule, functools.partial) and rule.func is _rule
 
 
 _SPARSE = 5  # the position of `sparse` among the arguments of torch.embedding_bag
+
+
+def check_is_dense(symbol: OpaqueSymbol, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Refuse to differentiate a call of a symbol with a sparse gradient."""
+    if symbol.func is torch.embedding_bag and (kwargs.get("sparse") or tuple(args[_SPARSE : _SPARSE + 1]) == (True,)):
+        raise unsupported_gradient("embedding_bag", "sparse")
 
 
 def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> tuple:
@@ -473,8 +479,7 @@ def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> 
     gs = tuple(x if getattr(y, "spec", None) is not None and y.spec.dtype.inexact else None for x, y in zip(leaves(g), leaves(out), strict=True))
     if not wrt or not proxies(gs):
         return tree_map(lambda _: None, args)
-    if symbol.func is torch.embedding_bag and (kwargs.get("sparse") or positional[_SPARSE : _SPARSE + 1] == (True,)):
-        raise unsupported_gradient("embedding_bag", "sparse")
+    check_is_dense(symbol, positional, kwargs)
     backward = opaque_symbol(symbol.func, "opaque_random_vjp" if state else "opaque_vjp")
     cotangents = dict(zip(wrt, backward(wrt, gs, (*state, *positional), **kwargs), strict=True))
     numbers = iter(range(len(tensors)))

@@ -22,6 +22,7 @@ from dovetail.dtypes import uint8
 from dovetail.langs.torch.binding.bridge import Order, in_order
 from dovetail.langs.torch.binding.opaque import (
     OpaqueSymbol,
+    check_is_dense,
     cotangent_specs,
     cotangents,
     differentiated_by_autograd,
@@ -62,6 +63,7 @@ def graph_rule(line: BoundSymbol) -> Callable[..., Any] | None:
         wrt = tuple([i for i, x in enumerate(tensors) if x.spec.dtype.inexact and x.spec.requires_grad])
         if not wrt:
             return NotImplemented
+        check_is_dense(symbol, args, kwargs)
         token, *results = opaque_symbol(symbol.func, kind, symbol.tags)(wrt, *args, **kwargs)
         gs = tuple([prims.get_grad(y) if y.spec.dtype.inexact else None for y in results])
         orders = tuple([_order(tensors[i].spec) for i in wrt])
