@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, reduce
+from operator import or_
 from typing import Any
 
 from dovetail.compiler.compilation import Compilation
@@ -112,6 +113,7 @@ def training(trained: Trained, compilation: Compilation) -> Training:
         check=environment.check_backward() if environment is not None else None,
         saves=environment is not None and bool(backwards.cut_off.saved),
         unreached=_unreached(trained.joint),
+        later=_later(trained.joint),
     )
     by_rules = [(line, ex) for line, ex in by_executors if not ex.last_resort]
     tried = trial_of(trained.forward, compilation.executors, account, by_rules)
@@ -145,3 +147,18 @@ def _unreached(joint: JointTrace) -> frozenset[int]:
             reached.update([p for p in line.reads if requires_grad(p)])
     pairs = enumerate(zip(joint.inputs, joint.outputs[1]))
     return frozenset([i for i, (p, gradient) in pairs if gradient is None and requires_grad(p) and p not in reached])
+
+
+def _later(joint: JointTrace) -> dict[int, list[int]]:
+    """Return where among the results those are that others are computed from, with a gradient, and where these are."""
+    pulled, later = set(joint.pulled), dict[int, list[int]]()
+    position = {p: i for i, p in enumerate(joint.outputs[0]) if p in pulled}
+    behind = {p: 1 << i for p, i in position.items()}  # the results that a value is computed from, each a bit
+    for line in joint.lines if len(position) > 1 else ():
+        if bits := reduce(or_, [behind.get(p, 0) for p in line.reads], 0):
+            behind.update([(p, behind.get(p, 0) | bits) for p in line.writes if requires_grad(p)])
+    for result, j in position.items():
+        for i in position.values():
+            if i != j and behind[result] >> i & 1:
+                later.setdefault(i, []).append(j)
+    return later

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from types import GeneratorType
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -20,6 +21,10 @@ from dovetail.frontend.shards import Layout, local_parts, wrapped
 from dovetail.langs.torch.binding.bridge import in_order
 from dovetail.torch_internals import any_autocast, direct_apply, has_changing_hooks, has_storage, saved_hooks
 
+PARTIAL = (
+    "result {} of a compiled function has a hook or retain_grad(), and would miss the part of its gradient that comes from result {}, which the "
+    "same call computed from it; compile the function that takes the gradient, too, or call the original function without compiling it"
+)
 TWICE = (
     "the gradient of a compiled function was differentiated, and its backward has no history: {}. Compile a function that takes both gradients "
     "inside, dovetail.grad(dovetail.grad(fn)), or call the original function without compiling it"
@@ -44,6 +49,7 @@ class Bridge:
         saves: whether to raise EagerCall where the caller's hooks may change what a call saves.
         stages: for each stage of gradients but the last the inputs that they belong to; none where the backward returns all at its end.
         unreached: the positions of inputs that require a gradient and that no result has a history of, as those read for their size alone.
+        later: for the position of each result that others are computed from, the positions of those.
     """
 
     forward: Callable[..., tuple]
@@ -59,6 +65,7 @@ class Bridge:
     check: Callable[[], None] | None = None
     saves: bool = False
     unreached: frozenset[int] = frozenset()
+    later: Mapping[int, Sequence[int]] = field(default_factory=dict)
     lock: Any = field(default_factory=Lock)
     takes_all: bool = field(init=False)  # whether the backward program takes what autograd passes, one cotangent for each result
     is_plain: bool = field(init=False)  # whether all cotangents are row-major
@@ -141,11 +148,15 @@ class Call(torch.autograd.Function):
             ctx.extra_numbers = [inputs[i] for i in bridge.pullback.extra_numbers]
         if bridge.constant:
             ctx.mark_non_differentiable(*[results[i] for i in bridge.constant])
+        if bridge.later:
+            ctx.earlier = [(ref(results[i]), i) for i in bridge.later]
         return results
 
     @staticmethod
     def backward(ctx: Any, *gs: Any) -> tuple:
         bridge, staged, numbers = ctx.call
+        if bridge.later:
+            _check_whole(ctx.earlier, bridge.later, gs)
         if staged is None and bridge.takes_all:
             for g in gs:  # a loop: a comprehension is a call, and there are a few microseconds in all
                 if g is None or not has_storage(g):
@@ -154,6 +165,28 @@ class Call(torch.autograd.Function):
                 if not torch.is_grad_enabled() and not any_autocast():
                     return None, None, *_gradients(ctx, bridge, numbers, gs)
         return _backward(ctx, bridge, staged, numbers, gs)
+
+
+def _check_whole(earlier: Sequence[tuple[Any, int]], later: Mapping[int, Sequence[int]], gs: Sequence[Any]) -> None:
+    """Refuse a backward in which someone looks at the gradient of a result, and a result that is computed from that one adds to it.
+
+    Autograd has shown what comes from outside of the call by then; the rest is a value within the backward program.
+    """
+    for tensor, i in earlier:
+        result = tensor()
+        if result is not None and _is_watched(result) and (parts := [j for j in later[i] if gs[j] is not None]):
+            raise RuntimeError(PARTIAL.format(i, parts[0]))
+
+
+def _is_watched(result: torch.Tensor) -> bool:
+    """Return whether someone looks at the gradient of a result.
+
+    Hooks of torch.distributed do not, as FSDP's on the results of a module: they act when a backward arrives.
+    """
+    if result.retains_grad:
+        return True
+    hooks = [getattr(hook, "func", hook) for hook in (result._backward_hooks or {}).values()]
+    return not all([str(getattr(hook, "__module__", "")).startswith("torch.distributed") for hook in hooks])
 
 
 def _gradients(ctx: Any, bridge: Bridge, numbers: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
