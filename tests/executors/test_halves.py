@@ -243,6 +243,7 @@ def test_a_cost_is_measured_once_for_a_machine(file, monkeypatch):
     costs.cost.cache_clear()
     file().write_text("{")
     assert costs.cost(torch.bfloat16, Kind.PRODUCT) == 7.0
+    assert json.loads(file().read_text())["cost"] == 7.0
 
 
 def test_the_first_of_processes_that_measure_at_a_time_decides(file, monkeypatch):

@@ -105,6 +105,8 @@ def cost(dtype: torch.dtype, kind: Kind) -> float:
         with NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, suffix=".new", encoding="utf-8") as file:
             json.dump({"format": FORMAT, "cost": measured}, file)
             file.flush()
+            if _read(path) is None:
+                path.unlink(missing_ok=True)  # damaged
             with suppress(FileExistsError):
                 os.link(file.name, path)
     return _read(path) or measured
