@@ -16,6 +16,7 @@ _FACTORED = (
     "cholesky cholesky_solve cholesky_inverse inv inverse solve lu_solve solve_triangular ldl_solve lstsq eig eigh eigvals eigvalsh svd svdvals "
     "tensorinv tensorsolve matrix_power lu lu_factor ldl_factor qr cond pinv matrix_rank matrix_norm"
 )
+_CHECKED = "assert_async"
 _DRAWN = "multinomial bernoulli normal poisson binomial binary_cross_entropy"
 _INDEXED = (
     "getitem setitem gather index_select index_add index_copy index_fill index_put index_reduce scatter scatter_add scatter_reduce take "
@@ -24,7 +25,7 @@ _INDEXED = (
 )
 _DIVIDED = "floor_divide remainder fmod div true_divide divide floordiv mod pow"
 _OF_FLOATS = frozenset(["int", "trunc", "floor", "ceil", "round", "rounded"])  # of Python's arithmetic: these raise where a float is not finite
-_ALWAYS = frozenset(f"{_FACTORED} {_DRAWN}".split())
+_ALWAYS = frozenset(f"{_FACTORED} {_DRAWN} {_CHECKED}".split())
 _WITH_INTEGERS = frozenset(f"{_INDEXED} {_DIVIDED}".split())
 
 

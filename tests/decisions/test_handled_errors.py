@@ -79,6 +79,17 @@ def summed(m, i):
         return m * 2
 
 
+def asserted(m, i):
+    with contextlib.suppress(RuntimeError):
+        torch._assert_async((i < 3).all())
+        m = m + 1
+    try:
+        torch._assert_async(m.sum() > 0, "too small")
+    except RuntimeError:
+        return m - 1
+    return m * 2
+
+
 def divided(m, i):
     try:
         return 10 // (i % 9)[1]
@@ -168,7 +179,7 @@ def left_in_a_finally(m, i):
     return m
 
 
-HANDLED = [inverse, jitter, suppressed, nested, manager, picked, looked_up, divided, drawn]
+HANDLED = [inverse, jitter, suppressed, nested, manager, picked, looked_up, divided, drawn, asserted]
 HANDLED += [told_apart, behind_another_handler, behind_a_finally, behind_managers]
 HANDLED += [returned_from_a_finally, continued_in_a_finally, left_in_a_finally]
 
