@@ -21,7 +21,7 @@ from dovetail.frontend.interpreter.tracking import Captured, Tracker, capture, i
 from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
-from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies, know_imported
+from dovetail.langs.torch import LANGUAGE, check_copies, check_returned_rows, know_imported
 from dovetail.torch_internals import torch_function
 from dovetail.trace import Proxy, Trace, recording
 from dovetail.trace.collector import without_collector
@@ -91,7 +91,7 @@ def _interpret(fn: Callable, args: tuple, kwargs: dict, recorder: TorchRecorder)
                 tracker, captured = capture(fn, args, kwargs, recorder)
             acquired = _Interpreted(tracker, captured, recorder)
             check_copies(trace)
-            check_copied_views(trace)
+            check_returned_rows(trace)
             trace.took = time.perf_counter() - began
     except BaseException:
         environment.forget()

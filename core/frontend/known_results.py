@@ -14,7 +14,7 @@ import torch
 
 from dovetail import dtypes, prims
 from dovetail.errors import Unsupported
-from dovetail.langs.torch import VALUE_DEPENDENT, SymbolicInt, spec_of
+from dovetail.langs.torch import VALUE_DEPENDENT, SymbolicInt, is_position, spec_of
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import TensorProxy, is_proxy, proxies, tree_map, value_of
 
@@ -95,6 +95,22 @@ def picks_by_mask(key: Any) -> bool:
 def with_known_masks(key: Any) -> tuple:
     """Return an index with lists of bools for masks that the program computes from constants alone."""
     return tuple([_listed(item) if is_mask(item) else item for item in (key if isinstance(key, tuple) else (key,))])
+
+
+def with_positions(key: Any, *, reads: bool) -> Any:
+    """Return an index with ints for tensors of one integer that the program computes from constants alone; where it `reads`, for others too."""
+    items = key if isinstance(key, tuple) else (key,)
+    if not any(map(is_position, items)):
+        return key
+    known = [_position(item, reads) if is_position(item) else item for item in items]
+    return tuple(known) if isinstance(key, tuple) else known[0]
+
+
+def _position(item: TensorProxy, reads: bool) -> Any:
+    value = value_of(item)
+    if value is not None:
+        return int(value)
+    return item.item() if reads else item
 
 
 def _listed(mask: TensorProxy) -> Any:

@@ -22,6 +22,7 @@ class Assumptions:
         handles_errors: the program handles errors of operations, which leave it where they are raised between decisions.
         marks: the program lets tensors from outside require a gradient, which is done before the first segment runs.
         creates: np.zeros and its like are traced, since the program writes traced values into what they return.
+        reads_positions: x[i] with a tensor i has to know i, since the program writes to it or returns it: it is a view of x.
         aliased: the inputs that segments read views of, since hooks of leaves are lines of the program.
     """
 
@@ -35,4 +36,5 @@ class Assumptions:
     handles_errors: bool = False
     marks: bool = False
     creates: bool = False
+    reads_positions: bool = False
     aliased: frozenset[int] = frozenset()

@@ -68,12 +68,14 @@ class Requester(Machinery):
         put_in: what stands in place of arguments in the calls that are attempted now.
         restarts: whether a call in which something raises starts again in eager mode.
         raises_late: whether a line may raise here in the place of Python: the program does not handle the error.
+        reads_positions: whether x[i] with a tensor i has to know i.
         visited: how many lines of the trace belong to segments that are complete.
         calls_python: whether gradients go through code of the user's that runs between two segments.
     """
 
     restarts = False
     raises_late = False
+    reads_positions = False
     visited = 0
     calls_python = False
 

@@ -35,7 +35,7 @@ from dovetail.frontend.interpreter.tracking import Captured, PendingWrites, Trac
 from dovetail.frontend.recording.array_choices import ArrayChoices
 from dovetail.frontend.recording.torch_recorder import TorchRecorder
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
-from dovetail.langs.torch import LANGUAGE, check_copied_views, check_copies
+from dovetail.langs.torch import LANGUAGE, CopiedRow, check_copies, check_returned_rows
 from dovetail.prims import recorder
 from dovetail.prims.op import no_recorder
 from dovetail.prims.sizes import Relations
@@ -89,6 +89,10 @@ class Session(CountingRequester):
     def raises_late(self) -> bool:
         return not is_handled()
 
+    @property
+    def reads_positions(self) -> bool:
+        return self.is_open and self.graph.assumptions.reads_positions
+
     def created(self, new: torch.Generator) -> torch.Generator:
         self.generators += 1
         return self.graph.created.setdefault((self.generators, new.device), new)
@@ -139,6 +143,8 @@ class Session(CountingRequester):
             return self.without_symbols()
         if isinstance(error, (TracedValueError, Unsupported)) and recorder.choices.created and recorder.inside is not None:
             return self.graph.start_over(creates=True)
+        if isinstance(error, CopiedRow) and not assumptions.reads_positions:
+            return self.graph.start_over(reads_positions=True)
         if assumptions.is_compiling and recorder.checks_compiling and is_own_error(error):
             return self.graph.start_over(is_compiling=False)
         return self.give_up(self.eager(error))
@@ -485,7 +491,7 @@ class Session(CountingRequester):
         trace = self.trace
         trace.outputs = tuple(self.recorder.results)
         check_copies(trace)
-        check_copied_views(trace)
+        check_returned_rows(trace)
         pure, epilogue = self.functionalizer.finish()
         self.flush_views()
         written = [self.places[p] for p in written_inputs(epilogue) if p in self.places]

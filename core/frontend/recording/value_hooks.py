@@ -17,7 +17,7 @@ from dovetail.errors import TracedValueError, require
 from dovetail.frontend.class_lookup import NULL
 from dovetail.frontend.environment import lift_leaf
 from dovetail.frontend.interpreter.frame import Frame
-from dovetail.frontend.known_results import picks_by_mask, with_known_masks
+from dovetail.frontend.known_results import picks_by_mask, with_known_masks, with_positions
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays
 from dovetail.frontend.recording.tensor_methods import replaced_operator
@@ -70,6 +70,8 @@ class ValueHooks(ArrayHooks):
         if op in ("get_item", "set_item") and picks_by_mask(args[1]):
             args = [args[0], with_known_masks(args[1]), *args[2:]]
         session = self.environment.session
+        if op == "get_item" and isinstance(args[0], TensorProxy):
+            args = [args[0], with_positions(args[1], reads=session is not None and session.reads_positions)]
         if session is None:
             return self._operate(op, *args)
         if op == "get_item" and session.is_open and picks_by_mask(args[1]):

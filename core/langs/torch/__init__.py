@@ -75,7 +75,10 @@ from dovetail.langs.torch.binding.symint import symint as symint
 from dovetail.langs.torch.collective_errors import collective_failed as collective_failed
 from dovetail.langs.torch.collective_errors import default_store as default_store
 from dovetail.langs.torch.collectives import know_imported as know_imported
+from dovetail.langs.torch.copied_views import CopiedRow as CopiedRow
 from dovetail.langs.torch.copied_views import check_copied_views as check_copied_views
+from dovetail.langs.torch.copied_views import check_returned_rows as check_returned_rows
+from dovetail.langs.torch.indexing import is_position as is_position
 from dovetail.langs.torch.norm_gradients import closed_form as closed_form
 from dovetail.langs.torch.process_groups import bytes_sent as bytes_sent
 from dovetail.langs.torch.process_groups import count as count

@@ -7,11 +7,17 @@ from typing import Any
 from dovetail import prims
 from dovetail.errors import Unsupported
 from dovetail.langs.torch.elementwise import conj
-from dovetail.langs.torch.indexing import getitem_at, setitem
+from dovetail.langs.torch.indexing import getitem_at, is_position, setitem
 from dovetail.langs.torch.shape import adjoint
 from dovetail.prims import Symbol, Tag
+from dovetail.prims.sizes import Size
 from dovetail.trace import BoundSymbol, Trace, printing, proxies
 from dovetail.trace.aliases import root_of
+
+
+class CopiedRow(Unsupported):
+    """A program in which it shows that x[i] with a traced position i is a copy: it has to know i."""
+
 
 INSTEAD = {  # what is a view in eager PyTorch and a copy here: how it is written, and what to write in its place
     getitem_at: ("x[i] with a tensor i", "use x[i].clone() to read, and x[i] = value or x[i] += value to write"),
@@ -22,18 +28,41 @@ INSTEAD = {  # what is a view in eager PyTorch and a copy here: how it is writte
 
 def check_copied_views(trace: Trace) -> None:
     """Raise `Unsupported` where such a copy is read after a write to its source, or is written to without the write-back of `x[i] += 1`."""
-    if any([copies_a_view(line) for line in trace.lines]):
-        walk = _Walk()
-        for line in trace.lines:
-            walk.visit(line)
-        walk.read([*proxies(trace.outputs), *trace.inputs, *trace.constants])
+    _walked(trace)
+
+
+def check_returned_rows(trace: Trace) -> None:
+    """Raise `CopiedRow` where a result is x[i] with a traced position i, and x is an input or shares its memory with another result."""
+    if (walk := _walked(trace)) is None:
+        return
+    roots = list(dict.fromkeys(map(walk.root, dict.fromkeys(proxies(trace.outputs)))))
+    returned = [walk.rows[root][0] for root in roots if walk.symbols.get(root) is getitem_at]
+    if any([returned.count(base) > 1 or base in {*roots, *trace.inputs, *trace.constants} for base in returned]):
+        raise CopiedRow("x[i] with a tensor i is a view of x in eager PyTorch and a copy here, so returning it is not supported; return x[i].clone()")
+
+
+def _walked(trace: Trace) -> _Walk | None:
+    """Return what the rows of a program are, None where it has none; raise where one is read that eager PyTorch would have changed."""
+    if not any([copies_a_view(line) for line in trace.lines]):
+        return None
+    walk = _Walk()
+    for line in trace.lines:
+        walk.visit(line)
+    walk.read([*proxies(trace.outputs), *trace.inputs, *trace.constants])
+    return walk
 
 
 def copies_a_view(line: BoundSymbol) -> bool:
     """Return whether `line`, or a line that it consists of, copies what eager PyTorch views."""
     if line.symbol in INSTEAD:
-        return line.symbol is getitem_at or line.args[0].spec.dtype.kind == "complex"
+        return _views(line.args[1]) if line.symbol is getitem_at else line.args[0].spec.dtype.kind == "complex"
     return any([copies_a_view(inner) for inner in line.body])
+
+
+def _views(key: Any) -> bool:
+    """Return whether eager PyTorch views what a key selects: it has no lists, masks or tensors of positions in it."""
+    items = key if isinstance(key, tuple) else (key,)
+    return all([item is None or item is Ellipsis or isinstance(item, slice) or type(item) in (int, Size) or is_position(item) for item in items])
 
 
 class _Walk:
@@ -96,8 +125,9 @@ class _Walk:
         hidden = {rows: rows for rows in self.stale} | {self.rows[rows][0]: rows for rows in self.changed}
         for p in values if hidden else ():
             if (root := self.root(p)) in hidden:
-                what, instead = INSTEAD[self.symbols[hidden[root]]]
-                raise Unsupported(
+                symbol = self.symbols[hidden[root]]
+                what, instead = INSTEAD[symbol]
+                raise (CopiedRow if symbol is getitem_at else Unsupported)(
                     f"{what} is a view of x in eager PyTorch and a copy here, so reading it after a write to x, "
                     f"or x after a write to it, is not supported; {instead}"
                 )
