@@ -76,7 +76,26 @@ def is_written(trace: Trace, p: Proxy) -> bool:
     bases = view_bases(trace.lines)
     root = root_of(p, bases)
     created = any([root is result for line in trace.lines for result in line.writes])
-    return created and any([root_of(inner.args[0], bases) is root for inner in prims_of(trace.lines) if inner.symbol is prims.copy_])
+    return created and _writes_into(trace.lines, root, bases)
+
+
+def is_view_of_written(trace: Trace, p: Proxy) -> bool:
+    """Return whether `p` is a view, and a program has written into its memory since it made it."""
+    bases = view_bases(trace.lines)
+    made = next((i for i, line in enumerate(trace.lines) if any([p is result for result in line.writes])), None)
+    return p in bases and made is not None and _writes_into(trace.lines[made + 1 :], root_of(p, bases), bases)
+
+
+def is_base_of_written(trace: Trace, p: Proxy) -> bool:
+    """Return whether a program has written into the memory of `p`, and made views of it, by which it may have done so."""
+    bases = view_bases(trace.lines)
+    root = root_of(p, bases)
+    viewed = any([q is not p and q in bases and root_of(q, bases) is root for line in trace.lines for q in line.writes])
+    return viewed and _writes_into(trace.lines, root, bases)
+
+
+def _writes_into(lines: Sequence[BoundSymbol], root: Proxy, bases: Mapping[Proxy, Proxy]) -> bool:
+    return any([root_of(inner.args[0], bases) is root for inner in prims_of(lines) if inner.symbol is prims.copy_])
 
 
 def computed_from(trace: Trace, leaves: Collection[Proxy], derived: Mapping[Proxy, Sequence[Proxy]]) -> set[Proxy]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -44,6 +44,15 @@ _SAVING_NOTHING = frozenset(
 Hook = Callable[[Proxy], Proxy]
 
 
+@dataclass(frozen=True)
+class Hooked:
+    """What becomes of the cotangent of `tensor`: of what it holds now, or where there is a `point`, of the value that this is a copy of."""
+
+    tensor: Proxy
+    hook: Hook
+    point: Proxy | None = None
+
+
 @dataclass
 class Request:
     """One call of backward() or torch.autograd.grad.
@@ -54,7 +63,7 @@ class Request:
         leaves: those among the values computed so far that no gradient flows beyond, each with the values of pure lines that stand for it:
             several where the program has written into it between two calls.
         spent: values whose graph an earlier backward has freed; those of this one are added.
-        hooks: what the cotangents of some values become.
+        hooks: what the cotangents of some values become, in the order in which that happens.
         create_graph: whether the gradients have a history.
         retain_graph: whether the values may be differentiated again.
     """
@@ -63,7 +72,7 @@ class Request:
     wanted: Sequence[Proxy]
     leaves: dict[Proxy, list[Proxy]]
     spent: set[Proxy]
-    hooks: Mapping[Proxy, Hook] = field(default_factory=dict)
+    hooks: Sequence[Hooked] = ()
     create_graph: bool = False
     retain_graph: bool = False
 
@@ -87,7 +96,9 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
     places = [leaves.get(p) or [renamed.get(p, p) if p in state.provided else state.value(p)] for p in request.wanted]
     wanted = [x for values in places for x in values]
     tape.leaves, tape.needs = set(wanted), set(wanted)
-    tape.hooks.update({state.value(p): hook for p, hook in request.hooks.items()})
+    for hooked in request.hooks:
+        value = state.value(hooked.tensor) if hooked.point is None else state.value_at(hooked.point)
+        tape.hooks[value] = _both(tape.hooks[value], hooked.hook) if value in tape.hooks else hooked.hook
     outputs = {state.value(p): state.value(g) for p, g in request.outputs.items()}
     useful = _ancestors(state.lines, outputs)
     with recording(joint), torch.set_grad_enabled(request.create_graph):
@@ -111,6 +122,10 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
     if not request.retain_graph:
         request.spent.update(flowing)
     return grads
+
+
+def _both(first: Hook, second: Hook) -> Hook:
+    return lambda g: second(first(g))
 
 
 def _lasting(state: _State, tape: Tape) -> set[Proxy]:
@@ -189,6 +204,10 @@ class _State:
         now = self.written.read(p)
         self.lines += [renamed(line, self.renamed) for line in self.written.lines[start:]]
         return self.renamed.get(now, now)
+
+    def value_at(self, point: Proxy) -> Proxy:
+        """Return the pure value that a line of the program has copied to `point`."""
+        return next(line.args[0] for line in reversed(self.lines) if line.out is point)
 
     def finish(self, joint: JointTrace, tape: Tape, start: int, grads: list[Proxy], create_graph: bool) -> None:
         """Put the lines into the trace: forward, backward, and the writes that the forward did."""

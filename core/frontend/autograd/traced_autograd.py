@@ -10,12 +10,12 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
-from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads, is_written
+from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads, is_base_of_written, is_view_of_written, is_written
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
 from dovetail.frontend.autograd.deep_copies import DeepCopies
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, add_hook
 from dovetail.frontend.autograd.nested_grad import in_dtype_of
-from dovetail.frontend.autograd.recorded_backward import BACKWARD, Request, record_gradients
+from dovetail.frontend.autograd.recorded_backward import BACKWARD, Hook, Hooked, Request, record_gradients
 from dovetail.langs.torch import LANGUAGE
 from dovetail.prims import recorder as current_recorder
 from dovetail.torch_internals import freed_graph
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 UNUSED = "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
 _NO_LEAF = "you can only change requires_grad flags of leaf variables; use x.detach() where no gradient is to flow to a computed one"
+_OF_WRITTEN_VIEW = (
+    "the gradient of a tensor that has views is not traced where it has a hook, or is retained, and the program writes by a view\n  called at {}"
+)
 _HOOK_TABLES = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -44,6 +47,7 @@ class TracedAutograd:
             lines read from there on.
         parameters: the parameters among the tensors that the program has created.
         hooks: hooks on the gradients of tensors that the program has registered, by number.
+        points: for each hook on the gradient of a value, by its number, a copy of what the value was when it was registered: nothing reads it.
         after: hooks that run once a gradient is accumulated.
         nodes: the nodes that the program has read as `.grad_fn` of tensors, and may have registered hooks on.
         retained: tensors that keep their gradient though they are no leaves.
@@ -60,6 +64,7 @@ class TracedAutograd:
         self.frozen: dict[Proxy, Proxy] = {}
         self.parameters: dict[Proxy, None] = {}
         self.hooks: dict[Proxy, dict[int, Any]] = {}
+        self.points: dict[tuple[Proxy, int], Proxy] = {}
         self.after: dict[Proxy, dict[int, Any]] = {}
         self.nodes: dict[Proxy, Node] = {}
         self.retained: set[Proxy] = set()
@@ -203,21 +208,21 @@ class TracedAutograd:
         trace, retain = current_recorder.get(), create_graph if retain_graph is None else bool(retain_graph)
         if isinstance(trace, Trace) and trace.made_by == BACKWARD and not trace.depth:  # in the backward of a torch.autograd.Function
             with torch.set_grad_enabled(create_graph):
-                return record_gradients(trace, Request(outputs, wanted, self.leaves, self.spent, {}, create_graph, retain))
+                return record_gradients(trace, Request(outputs, wanted, self.leaves, self.spent, (), create_graph, retain))
         if trace is not self.recorder.trace or trace.depth:
             raise Unsupported(
                 "backward() inside a function that torch.func or dovetail.grad differentiates is not traced; use torch.autograd.grad, or a "
                 f"transform of torch.func\n  called at {user_line()}"
             )
-        hooks = {p: self._hook(tracker, p) for p in (*self.recorder.real, *self.hooks, *self.retained) if requires_grad(p)}
-        hooks = {p: hook for p, hook in hooks.items() if hook is not None}
+        hooks = self._hooks(tracker)
+        outside = {hooked.tensor: hooked.hook for hooked in hooks}
         session = self.recorder.environment.session
         if session is None or not session.cuts:
             request = Request(outputs, wanted, self.leaves, self.spent, hooks, create_graph, retain)
             with torch.set_grad_enabled(create_graph):
                 grads = record_gradients(self.recorder.trace, request)
         elif (
-            not hooks.keys() <= {p for p in wanted if p in self.recorder.real}
+            not outside.keys() <= {p for p in wanted if p in self.recorder.real}
             or self.hooked()
             or not all([p in self.recorder.real or session.can_reach(p) for p in wanted])
             or not self.spent.isdisjoint(session.ancestors(outputs))
@@ -229,7 +234,7 @@ class TracedAutograd:
         else:
             grads = session.differentiate(outputs, wanted, retain, create_graph)
             with torch.set_grad_enabled(create_graph):
-                grads = [g if g is None or p not in hooks else hooks[p](g) for p, g in zip(wanted, grads, strict=True)]
+                grads = [g if g is None or p not in outside else outside[p](g) for p, g in zip(wanted, grads, strict=True)]
         self.used = True
         if create_graph:
             self.derived.update({g: (*outputs, *wanted) for g in grads if g is not None})
@@ -282,11 +287,22 @@ class TracedAutograd:
                 tracker.guard("falsy", source)
         return [*hooks, *own.get(p, {}).values()]
 
-    def _hook(self, tracker: Tracker, p: Proxy) -> Callable[[Proxy], Proxy] | None:
-        """Return what the gradient of a tensor becomes by its hooks, None where it has none."""
-        hooks = self._hooks_of(tracker, p, "_backward_hooks", self.hooks)
-        if not hooks and p not in self.retained:
-            return None
+    def _hooks(self, tracker: Tracker) -> list[Hooked]:
+        """Return what happens to gradients on their way, in its order for each tensor."""
+        hooks = []
+        for p in filter(requires_grad, dict.fromkeys((*self.recorder.real, *self.hooks, *self.retained))):
+            if p in self.recorder.real or p in self.leaves:
+                called = self._hooks_of(tracker, p, "_backward_hooks", self.hooks)
+                hooks += [Hooked(p, self._calling(tracker, called))] if called else []
+                continue
+            hooks += [Hooked(p, self._calling(tracker, [hook]), self.points[p, number]) for number, hook in self.hooks.get(p, {}).items()]
+            hooks += [Hooked(p, self._keeping(p))] if p in self.retained else []
+            if (self.hooks.get(p) or p in self.retained) and is_view_of_written(self.recorder.trace, p):
+                raise EagerCall(_OF_WRITTEN_VIEW.format(user_line()))
+        return hooks
+
+    def _calling(self, tracker: Tracker, hooks: Sequence[Any]) -> Hook:
+        """Return what the gradient of a tensor becomes by hooks."""
 
         def changed(g: Proxy) -> Proxy:
             trace = current_recorder.get()
@@ -298,12 +314,19 @@ class TracedAutograd:
                     g = g if result is None else _checked(result, g)
             finally:
                 trace.language, trace.depth = before
-            if p in self.retained:
-                known = self.grads.get(p)
-                self.grads[p] = g if known is None else LANGUAGE["add"](known, g)
             return g
 
         return changed
+
+    def _keeping(self, p: Proxy) -> Hook:
+        """Return what keeps the gradient of a tensor that is no leaf."""
+
+        def kept(g: Proxy) -> Proxy:
+            known = self.grads.get(p)
+            self.grads[p] = LANGUAGE["clone"](g) if known is None else LANGUAGE["add"](known, g)
+            return g
+
+        return kept
 
     def hooked(self) -> list[Proxy]:
         """Return the tensors of the program whose gradients run hooks on their way."""
@@ -315,7 +338,13 @@ class TracedAutograd:
         require(requires_grad(p), "cannot register a hook on a tensor that doesn't require gradient", error=RuntimeError)
         if p in self.recorder.real:
             raise EagerCall(f"a hook is registered on a tensor from outside the compiled function; register it outside\n  called at {user_line()}")
-        return add_hook(own.setdefault(p, {}), hook)
+        if own is self.hooks and is_base_of_written(self.recorder.trace, p):
+            raise EagerCall(_OF_WRITTEN_VIEW.format(user_line()))
+        handle = add_hook(own.setdefault(p, {}), hook)
+        if own is self.hooks and p not in self.leaves:
+            with torch.no_grad():
+                self.points[p, handle.number] = prims.clone(p)
+        return handle
 
     def create_leaf(self, p: Proxy) -> Proxy:
         """Make a tensor that the program has just created, by requires_grad=True, a leaf that requires grad."""
