@@ -92,23 +92,39 @@ DRAWS = {
     "bernoulli_": lambda row: row.clone().bernoulli_(0.3),
     "rand_like and dropout": lambda row: torch.rand_like(row) + F.dropout(row, 0.2),
     "normal_": lambda row: row.clone().normal_(),
+    "randn_like of a transposed tensor": lambda row: torch.randn_like(row[:, None].expand(3, 2).T) * 2,
+    "randint_like": lambda row: torch.randint_like(row, 2, 9),
     "randperm": lambda row: torch.randperm(3) + row,
     "gumbel_softmax": lambda row: F.gumbel_softmax(row),
 }
 
 
+@pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("name", DRAWS)
-def test_each_example_draws_eagers_numbers(name):
+def test_each_example_draws_eagers_numbers(name, dim):
     def program(x):
-        return vmap(DRAWS[name], randomness="different")(x)
+        return vmap(DRAWS[name], in_dims=dim, randomness="different")(x)
 
-    x = torch.randn(5, 3)
+    x = torch.randn(5, 3) if dim == 0 else torch.randn(3, 5)
     with torch.random.fork_rng():
         torch.manual_seed(3)
         want = program(x), program(x), torch.rand(2)
         torch.manual_seed(3)
         compiled = dovetail.jit(program)
         got = compiled(x), compiled(x), torch.rand(2)
+    torch.testing.assert_close(got, want)
+
+
+def test_each_example_has_created_tensors_of_its_own():
+    def program(x):
+        return vmap(lambda row: (torch.zeros_like(row), row.new_ones(2), torch.full_like(row[:, None], 3.0), row * 2), in_dims=1)(x)
+
+    x = torch.randn(3, 5)
+    got, want = dovetail.jit(program)(x), program(x)
+    for mine, theirs in zip(got, want, strict=True):
+        assert mine.stride() == theirs.stride()
+        mine[0] += 1
+        theirs[0] += 1
     torch.testing.assert_close(got, want)
 
 

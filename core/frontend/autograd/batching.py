@@ -16,7 +16,7 @@ from dovetail.langs.torch import OpaqueSymbol, runs_on_batches
 from dovetail.prims import Tag, recorder
 from dovetail.prims.batching import DRAWS, Batch, rule_of, spread
 from dovetail.prims.shape import flat_reshape
-from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, leaves, requires_grad, substitute, tree_map, user_line
+from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, leaves, renamed, requires_grad, substitute, tree_map, user_line
 from dovetail.trace.ir import draws
 from dovetail.trace.passes.functionalize import OVERWRITTEN, UNSEEN
 from dovetail.trace.passes.grad import RULES as GRAD_RULES
@@ -72,14 +72,26 @@ class Batching:
             for inner in line.body:
                 self.visit(inner, trace)
             if not self.has_own_gradient(line):
+                self.create(line, trace, start)
                 return
             result = self.with_own_gradient(line)
         self.bind(line, result, {p for new in trace.lines[start:] for p in new.writes})
+
+    def create(self, line: BoundSymbol, trace: Trace, start: int) -> None:
+        """Give each example results of its own where a line of a batch creates equal ones, as x.new_zeros(2): a program may write into them."""
+        computed = {p for new in trace.lines[start:] for p in new.writes}
+        if not computed.issuperset([p for new in trace.lines[start:] for p in new.reads]):
+            return
+        names = {p: trace.tensor(p.spec) for p in line.writes if type(p) is not NumberProxy and p in computed and p not in self.env}
+        trace.lines[start:] = [renamed(new, names) for new in trace.lines[start:]]
+        self.env.update({p: Batch(prims.clone(spread(x, self.size))) for p, x in names.items()})
 
     def batch(self, line: BoundSymbol) -> Any:
         """Return the results of a line for all examples, NotImplemented where its decomposition computes them."""
         symbol, size = line.symbol, self.size
         args, kwargs = self.value(line.args), self.value(line.kwargs)
+        if symbol.path.endswith("_like") and type(args[0]) is Batch and (self.randomness == "different" or not draws(line)):
+            return symbol(args[0].value, *args[1:], **kwargs)  # in the order in which the batch lies in memory
         if symbol is WITH_BACKWARD:
             kwargs["backward"] = self.backward(kwargs["backward"])
         if symbol is WITH_BACKWARD or symbol in _EACH_ELEMENT:

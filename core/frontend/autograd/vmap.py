@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from dovetail import prims
-from dovetail.errors import Unsupported, require
+from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.frontend import trees
 from dovetail.frontend.autograd.batching import Batching, example_spec, in_prims
 from dovetail.frontend.autograd.inner_function import pure, record
 from dovetail.prims import recorder
 from dovetail.prims.batching import Batch, move, spread
-from dovetail.trace import Proxy, TensorProxy, Trace, user_line
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, user_line
+from dovetail.trace.ir import draws
 
 RANDOMNESS = ("error", "different", "same")
 Dims = Any  # an int, None, or a nest of them
@@ -83,6 +84,10 @@ class Vmap:
             return tree.build([example.get(i, x) for i, x in enumerate(flat)])
 
         function = record(self.func, [example_spec(x) for x in batches], arguments, kwargs)
+        if self.randomness == "different" and any([dims[i] for i in mapped]) and any(map(_fills_memory, function.trace.lines)):
+            raise EagerCall(
+                f"vmap draws numbers in the order of memory, with in_dims that are not 0; use movedim and in_dims=0\n  called at {user_line()}"
+            )
         program, writes = pure(function.trace)
         batching = Batching(size, dict(zip(program.inputs, batches, strict=True)), self.randomness)
         batching.run(program.lines)
@@ -141,6 +146,11 @@ class Vmap:
         out_dims = dims_of_leaves(self.out_dims, result_tree.build(chunks[0]))
         joined = [parts[0] if d is None else torch.cat(parts, d) for parts, d in zip(zip(*chunks, strict=True), out_dims, strict=True)]
         return result_tree.build(joined)
+
+
+def _fills_memory(line: BoundSymbol) -> bool:
+    """Return whether a line draws numbers in the order in which a tensor lies in memory, which its program does not know of a batch."""
+    return draws(line) and (line.mutates or line.symbol.path.endswith("gumbel_softmax"))
 
 
 def _lifted(x: Any) -> Any:
