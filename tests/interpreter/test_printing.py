@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
 import io
 import logging
 import sys
 import traceback
+import types
 import warnings
 
 import pytest
@@ -134,7 +137,52 @@ def written(x):
     return x + 1
 
 
-@pytest.mark.parametrize("program", [lists, objects, written])
+@dataclasses.dataclass
+class Pair:
+    first: object
+    second: object
+
+
+class Total(Pair):
+    def __str__(self):
+        return f"{self.first.sum().item()} of {self.second}"
+
+
+Point = collections.namedtuple("Point", "a b")
+CHANGED = {
+    "an ordered dict": (lambda x: collections.OrderedDict(a=x), lambda d, x: d.update(b=x + 1)),
+    "a defaultdict": (lambda x: collections.defaultdict(list, {"a": [x]}), lambda d, x: d["b"].append(x)),
+    "a deque": (lambda x: collections.deque([x], maxlen=2), lambda d, x: d.extend([1, 2])),
+    "values of a dict": (lambda x: [d := {"a": x}, d.values(), d.items()], lambda d, x: d[0].update(b=1)),
+    "a tuple with names": (lambda x: Point(x, [x]), lambda p, x: p.b.append(2)),
+    "a tensor in a tuple": (lambda x: Point(x, 1), lambda p, x: x.add_(1)),
+    "a list of its own class": (lambda x: Rows([x]), lambda rows, x: rows.append(1)),
+    "a dict of its own class": (lambda x: Table(a=x), lambda table, x: table.clear()),
+    "an object": (lambda x: Pair(x, 1), lambda pair, x: setattr(pair, "second", 2)),
+    "an object with text of its own": (lambda x: Total(x, 1), lambda pair, x: setattr(pair, "first", x - 1)),
+    "an object in a dict": (lambda x: {"a": Pair(1, x)}, lambda d, x: setattr(d["a"], "first", x)),
+    "a namespace": (lambda x: types.SimpleNamespace(a=x), lambda space, x: setattr(space, "a", 2)),
+    "an error": (lambda x: ValueError(x), lambda error, x: setattr(error, "args", (1,))),
+}
+
+
+def printed_twice(name):
+    create, change = CHANGED[name]
+
+    def program(x):
+        y = x * 2
+        value = create(y)
+        print(value)
+        print([value], 1)
+        change(value, y)
+        print(value)
+        return x + 1
+
+    return program
+
+
+@pytest.mark.filterwarnings("ignore:.*it prints a SimpleNamespace")
+@pytest.mark.parametrize("program", [lists, objects, written, *map(printed_twice, CHANGED)], ids=["lists", "objects", "written", *CHANGED])
 def test_what_is_printed_is_as_it_was(program, capsys):
     compiled = dovetail.jit(program)
     for number in range(3):
@@ -330,6 +378,11 @@ HOLDING = {
     "a tuple": lambda x: Row((x,)),
     "a list": lambda x: Rows([x, Row((x.sum().item(), 2))]),
     "a dict": lambda x: Table(a=x, b=Rows()),
+    "an ordered dict": lambda x: collections.OrderedDict(a=x, b=[x.sum().item()]),
+    "a defaultdict": lambda x: collections.defaultdict(list, {1: [x]}),
+    "a deque": lambda x: collections.deque([0, x, collections.deque([x])], maxlen=2),
+    "values of a dict": lambda x: {"a": x}.values(),
+    "items of a dict": lambda x: [{"a": x}.items()],
 }
 
 

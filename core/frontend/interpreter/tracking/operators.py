@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from array import array
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -32,6 +33,7 @@ _JOINING = frozenset({operator.add, operator.iadd})
 _COMPARING = frozenset(_LOOK_THROUGH[:-1])
 _REPEATED = (str, bytes, bytearray, list, tuple, deque, array)
 _SETS = (set, frozenset)
+_DICT_VIEWS = (type({}.values()), type({}.items()))
 
 
 def of_numpy(kind: type) -> bool:
@@ -66,6 +68,18 @@ def _brackets(kind: type) -> tuple[str, str] | None:
         return f"{kind.__module__}.{kind.__qualname__}(\n", ")"
     base = next((base for base in _BRACKETS if issubclass(kind, base)), None)
     return _BRACKETS[base] if base is not None and lookup(kind, "__repr__") is base.__repr__ else None
+
+
+def _named(value: Any) -> tuple[str, Any, str] | None:
+    """Return what C code writes of a container whose text begins with the name of its class: text, a list or a dict, and text; None for others."""
+    kind = type(value)
+    if kind is OrderedDict:
+        return "OrderedDict(", dict(value) if sys.version_info >= (3, 12) else list(value.items()), ")"
+    if kind is defaultdict:
+        return f"defaultdict({value.default_factory!r}, ", dict(value), ")"
+    if kind is deque:
+        return "deque(", list(value), ")" if value.maxlen is None else f", maxlen={value.maxlen})"
+    return (f"{kind.__name__}(", list(value), ")") if kind in _DICT_VIEWS else None
 
 
 def _items(container: Any) -> list[Any]:
@@ -335,21 +349,32 @@ class Operators:
         """Return repr(value) of a tensor, or of what holds tensors or numbers of the program, as text of the program; NULL for others."""
         if self.recorder.has_text(value):
             return self.recorder.text_of(value)
-        container = self.plain(value) if _brackets(type(value)) else value if isinstance(value, BaseException) else None
+        created = isinstance(value, BaseException) or (_named(value) is not None and self.source(value) is None)
+        container = self.plain(value) if _brackets(type(value)) else value if created else None
         return self.join_text(self._pieces(container)) if self._has_numbers(container, ()) else NULL
 
     def _has_numbers(self, value: Any, above: tuple[int, ...]) -> bool:
-        """Return whether a container or an exception has tensors or numbers of the program in it, and not itself."""
-        if self.recorder.is_number(value) or self.recorder.has_text(value):
+        """Return whether a container or an exception has in it what the program may write out, and not itself."""
+        if self.recorder.is_number(value) or self.recorder.has_text(value) or (above and self._writes_itself(value)):
             return True
         if isinstance(value, BaseException):
-            value = value.args if lookup(type(value), "__repr__") is BaseException.__repr__ else ()
+            value = value.args if lookup(type(value), "__repr__") is BaseException.__repr__ and self.source(value) is None else ()
+        if (named := _named(value)) is not None and id(value) not in above:
+            return self._has_numbers(named[1], (*above, id(value)))
         if not _brackets(type(value)) or id(value) in above:
             return False
         return any([self._has_numbers(part, (*above, id(value))) for part in _items(value)])
 
+    def _writes_itself(self, value: Any) -> bool:
+        """Return whether an object of the program has a method in Python that writes it out."""
+        if type(value) in self.atoms or self.recorder.is_tensor(value) or self.recorder.is_text(value) or self.source(value) is not None:
+            return False
+        return self.first_method(value, ("__repr__",)) is not None
+
     def _pieces(self, value: Any) -> list[Any]:
         """Return the parts of repr(value), which are texts, and texts of the program."""
+        if self._writes_itself(value):
+            return [self.call(repr, [value], {}, None)]
         if not self._has_numbers(value, ()):
             return [self.format(value, _REPR, None)]
         if self.recorder.is_number(value):
@@ -360,6 +385,8 @@ class Operators:
         if isinstance(value, BaseException):
             arguments = self._pieces(value.args)
             return [type(value).__name__, *arguments[:-2], *arguments[-1:]]
+        if (named := _named(value)) is not None:
+            return [named[0], *self._pieces(named[1]), named[2]]
         opening, closing = _brackets(type(value))
         separator, labels = (",\n", [f"{name}=" for name in value.__match_args__]) if _is_struct(type(value)) else (", ", [""] * len(value))
         labels = [f"{key!r}: " for key in dict.keys(value)] if isinstance(value, dict) else labels

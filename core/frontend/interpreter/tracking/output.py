@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from enum import Enum
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from dovetail.errors import EagerCall
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracking.twins import print_into
 
+_UNCHANGED = (type, FunctionType, BuiltinFunctionType, ModuleType, Enum)  # classes of objects with the same text whatever happens to them
 _STREAMS = ("stdout", "stderr")
 _METHODS = ("write", "writelines", "flush", "isatty")
 
@@ -83,7 +86,14 @@ def _as_it_is(tracker: Any, value: Any, frame: Frame | None) -> Any:
     """Return what prints as a value does now: the program may write to it before it is printed."""
     if type(value) in tracker.atoms:
         return value
-    return tracker.call(str, [value], {}, frame) if _is_known(tracker, value, ()) else copied(tracker, value, ())
+    if _is_known(tracker, value, ()):
+        return tracker.call(str, [value], {}, frame)
+    if not _has_objects(tracker, value, ()):
+        return copied(tracker, value, ())
+    try:
+        return tracker.call(str, [value], {}, frame)
+    except (TracedValueError, Unsupported) as error:
+        raise EagerCall(f"it prints a {type(value).__name__}, which it may change before the computation has run: {error}") from error
 
 
 def _is_known(tracker: Any, value: Any, above: tuple[int, ...]) -> bool:
@@ -102,17 +112,38 @@ def _is_known(tracker: Any, value: Any, above: tuple[int, ...]) -> bool:
     return in_python and all([_is_known(tracker, item, above) for item in getattr(value, "__dict__", {}).values()])
 
 
+def _has_objects(tracker: Any, value: Any, above: tuple[int, ...]) -> bool:
+    """Return whether a value is, or has in it, an object that the program has created, and may change."""
+    recorder, kind = tracker.recorder, type(value)
+    if recorder.is_tensor(value) or recorder.is_number(value) or recorder.is_text(value) or tracker.source(value) is not None or id(value) in above:
+        return False
+    if kind in _COPIES or hasattr(kind, "_make"):
+        items = [*value, *value.values()] if isinstance(value, dict) else value
+        return any([_has_objects(tracker, item, (*above, id(value))) for item in items])
+    return not isinstance(value, _UNCHANGED) and (hasattr(value, "__dict__") or isinstance(value, (list, dict, set)))
+
+
 def copied(tracker: Any, value: Any, above: tuple[int, ...]) -> Any:
     """Return a container that the program has created, or a tensor, as it is now."""
     kind = type(value)
     if tracker.recorder.is_tensor(value):
         return tracker.recorder.as_it_is(value)
-    if kind not in (list, tuple, set, dict) or id(value) in above or tracker.source(value) is not None:
+    if (kind not in _COPIES and not hasattr(kind, "_make")) or id(value) in above or tracker.source(value) is not None:
         return value
     above = (*above, id(value))
-    if kind is dict:
-        return {key: copied(tracker, item, above) for key, item in value.items()}
-    return kind([copied(tracker, item, above) for item in value])
+    if isinstance(value, dict):
+        items = [(key, copied(tracker, item, above)) for key, item in value.items()]
+        return kind(value.default_factory, items) if kind is defaultdict else kind(items)
+    items = [copied(tracker, item, above) for item in value]
+    return _COPIES[kind](items, value) if kind in _COPIES else kind._make(items)
+
+
+_COPIES: dict[type, Callable[[list, Any], Any]] = {  # classes of containers -> a container that looks alike with these items
+    **{kind: lambda items, value: type(value)(items) for kind in (list, tuple, set, dict, OrderedDict, defaultdict)},
+    deque: lambda items, value: deque(items, value.maxlen),
+    type({}.values()): lambda items, value: dict(enumerate(items)).values(),
+    type({}.items()): lambda items, value: dict(items).items(),
+}
 
 
 def _warn(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
