@@ -124,6 +124,43 @@ def test_a_function_that_reads_a_node_runs_eagerly():
     assert dovetail.jit(lambda x: x.grad_fn)(torch.ones(3, requires_grad=True)) is None
 
 
+def test_whether_a_tensor_has_a_node_is_traced():
+    def f(x):
+        y = x * 2
+        node = y.grad_fn
+        with torch.no_grad():
+            z = y + 1
+        assert (node is None) == (not x.requires_grad) and y.grad_fn is node and z.grad_fn is None and y.detach().grad_fn is None
+        return (y if node else z) + (x.grad_fn is None), y[:1].grad_fn is not None
+
+    fast = dovetail.jit(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for grad in (True, False, True):
+            x = torch.randn(3, requires_grad=grad)
+            torch.testing.assert_close(fast(x), f(x))
+
+
+NODES = {
+    "name": lambda y: y.grad_fn.name(),
+    "class": lambda y: type(y.grad_fn).__name__,
+    "text": lambda y: f"{y.grad_fn}"[:13],
+    "next": lambda y: len(y.grad_fn.next_functions),
+    "instance": lambda y: isinstance(y.grad_fn, torch.autograd.graph.Node),
+    "equal": lambda y: y.grad_fn == y.grad_fn,
+    "attribute": lambda y: hasattr(y.grad_fn, "next_functions"),
+    "written": lambda y: (y.grad_fn is y.add_(1).grad_fn, y.grad_fn is None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is read at")
+@pytest.mark.parametrize("name", NODES)
+def test_what_a_node_is_runs_eagerly(name):
+    x, f = torch.ones(3, requires_grad=True), lambda x: NODES[name](x * 2)
+    fast = dovetail.jit(f)
+    assert [fast(x) for _ in range(3)] == [f(x)] * 3
+
+
 class Marked(torch.autograd.Function):
     """The identity, whose results have a node that the program may register hooks on."""
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import EagerCall
+from dovetail.trace import user_line
+
 
 class RemovableHook:
     """What register_hook returns in a traced function."""
@@ -54,3 +57,19 @@ class Node:
     def register_hook(self, hook: Callable[[tuple, tuple], Any]) -> RemovableHook:
         """Let `hook(grad_inputs, grad_outputs)` run after the backward; what it returns, if not None, replaces the former."""
         return add_hook(self.after, hook)
+
+
+class UntracedNode:
+    """What `.grad_fn` of other results is in a traced function: there is one, and what it is called or leads to is not traced."""
+
+    named = "grad_fn"
+
+    def __getattr__(self, name: str) -> Any:
+        raise EagerCall(
+            f"the .grad_fn of a tensor that the compiled function computes is read at {user_line()}, and only whether there is one is traced"
+        )
+
+    def _refuse(self, *args: Any) -> Any:
+        return self.__getattr__("")
+
+    __repr__ = __hash__ = __eq__ = __ne__ = _refuse  # type: ignore[assignment]

@@ -13,7 +13,7 @@ from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads, is_base_of_written, is_view_of_written, is_written
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
 from dovetail.frontend.autograd.deep_copies import DeepCopies
-from dovetail.frontend.autograd.hooks import Node, RemovableHook, add_hook
+from dovetail.frontend.autograd.hooks import Node, RemovableHook, UntracedNode, add_hook
 from dovetail.frontend.autograd.nested_grad import in_dtype_of
 from dovetail.frontend.autograd.recorded_backward import BACKWARD, Hook, Hooked, Request, record_gradients
 from dovetail.langs.torch import LANGUAGE
@@ -50,6 +50,7 @@ class TracedAutograd:
         points: for each hook on the gradient of a value, by its number, a copy of what the value was when it was registered: nothing reads it.
         after: hooks that run once a gradient is accumulated.
         nodes: the nodes that the program has read as `.grad_fn` of tensors, and may have registered hooks on.
+        untraced_nodes: those that it has read of other tensors.
         retained: tensors that keep their gradient though they are no leaves.
         spent: values whose graph a backward has freed.
         derived: values with a history that were computed between two segments, and gradients with one, each with what they were computed from.
@@ -67,6 +68,7 @@ class TracedAutograd:
         self.points: dict[tuple[Proxy, int], Proxy] = {}
         self.after: dict[Proxy, dict[int, Any]] = {}
         self.nodes: dict[Proxy, Node] = {}
+        self.untraced_nodes: dict[Proxy, UntracedNode] = {}
         self.retained: set[Proxy] = set()
         self.spent: set[Proxy] = set()
         self.derived: dict[Proxy, Sequence[Proxy]] = {}
@@ -433,16 +435,22 @@ def _method(name: str) -> Callable[..., Any]:
     return lambda autograd, tracker, p: MethodType(getattr(torch.Tensor, name), p)
 
 
-def _grad_fn(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> Node | None:
-    """Return the node of a result of a torch.autograd.Function, None for a leaf; the nodes of others have no counterpart in a trace."""
+def _grad_fn(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> Node | UntracedNode | None:
+    """Return the node of a result of a torch.autograd.Function, None for a leaf; of the nodes of others a trace knows that there are such."""
     if not requires_grad(p) or autograd.is_leaf(tracker, p):
         return None
     lines = current_recorder.get().lines
     backward = next((line.kwargs["backward"] for line in reversed(lines) if line.symbol is WITH_BACKWARD and p in set(line.writes)), None)
     if not isinstance(backward, OwnBackward):
-        raise EagerCall(f"the .grad_fn of a tensor that the compiled function computes is read at {user_line()}, and it is not traced")
+        if p in autograd.recorder.real or is_written(autograd.recorder.trace, p):
+            raise EagerCall(f"the .grad_fn of a tensor that has a history from outside, or is written to, is read at {user_line()}: it is not traced")
+        return autograd.untraced_nodes.setdefault(p, UntracedNode())
     autograd.nodes[p] = backward.node
     return backward.node
+
+
+def _version(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> None:
+    raise EagerCall(f"the ._version of a tensor is read at {user_line()}, and a trace does not count its writes")
 
 
 def _backward(autograd: TracedAutograd, tracker: Tracker, p: Proxy, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -496,6 +504,7 @@ ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
     "grad_fn": _grad_fn,
     "is_leaf": TracedAutograd.is_leaf,
     "requires_grad": TracedAutograd.requires_grad,
+    "_version": _version,
     **{
         name: _method(name)
         for name in (

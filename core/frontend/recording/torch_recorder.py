@@ -14,7 +14,7 @@ from dovetail import options, prims
 from dovetail.errors import EagerCall, InputError, Unsupported
 from dovetail.executors.trials.judge import GradientDisagreement
 from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders
-from dovetail.frontend.autograd.hooks import Node, RemovableHook
+from dovetail.frontend.autograd.hooks import Node, RemovableHook, UntracedNode
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, address_of
 from dovetail.frontend.classify_calls import (
@@ -174,7 +174,7 @@ class TorchRecorder(CallHooks):
         return numpy is not None and isinstance(value, numpy.ndarray)
 
     def copier(self, value: Any) -> Callable[[], Any] | None:
-        if isinstance(value, (Node, RemovableHook)):
+        if isinstance(value, (Node, UntracedNode, RemovableHook)):
             raise EagerCall(f"the {value.named} of a traced autograd graph leaves the program")
         return partial(copy_of, value) if isinstance(value, torch.Generator) else None
 
@@ -199,6 +199,8 @@ class TorchRecorder(CallHooks):
             return _NUMBERS[value.spec.kind]
         if kind is SymbolicInt:
             return int
+        if kind is UntracedNode:
+            return value.type()  # raises: eager mode has a class for each operation
         if not issubclass(kind, TensorProxy):
             return kind
         if is_traced_array(value):
