@@ -98,9 +98,17 @@ def test_a_seed_is_read_at_every_call():
         torch.testing.assert_close(compiled(torch.zeros(2), seed), program(torch.zeros(2), seed))
 
 
-def test_a_seed_from_the_clock_is_refused():
-    with pytest.raises(dovetail.errors.Unsupported, match=r"torch.Generator.seed is not traced"):
-        dovetail.jit(lambda x: x + G.seed())(torch.zeros(2))
+def test_seeds_from_the_clock_are_drawn_and_read_in_eager_mode():
+    def program(x):
+        own = torch.Generator()
+        return own.initial_seed(), torch.Generator().seed(), own.manual_seed(3).initial_seed(), torch.initial_seed(), torch.rand(2, generator=own) + x
+
+    compiled = dovetail.jit(program)
+    with pytest.warns(UserWarning, match="initial_seed is not traced"):
+        results = [compiled(torch.zeros(2)) for _ in range(4)]
+    assert len({seed for _, seed, *_ in results}) == 4
+    assert [result[2:4] for result in results] == [program(torch.zeros(2))[2:4]] * 4
+    torch.testing.assert_close([result[0:1] + result[4:] for result in results], [program(torch.zeros(2))[0:1] + program(torch.zeros(2))[4:]] * 4)
 
 
 def test_draws_of_another_thread_refuse_nothing():

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from dovetail.errors import EagerCall, Unsupported
 from dovetail.frontend.autograd.custom_autograd import SEEN
@@ -161,6 +162,10 @@ def _set_default_device(tracker: Any, function: Any, args: Args, kwargs: Kwargs,
     raise global_state(function)
 
 
+def _not_traced(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> None:
+    raise EagerCall(f"{function.__module__}.{function.__name__} is not traced; call it outside the compiled function\n  called at {user_line()}")
+
+
 def _nested_tensor(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
     return tracker.call_function(function, args, kwargs) if kwargs.get("layout") is torch.jagged else NULL
 
@@ -213,6 +218,7 @@ RULES: dict[Any, Rule] = {
     FUNCTION_MODES.value: _has_no_modes,
     SETS_DATA.value: _set_data,
     divmod: _divmod,
+    **dict.fromkeys((torch.seed, torch.initial_seed, torch.jit.fork, forward_ad.enter_dual_level, forward_ad.make_dual), _not_traced),
     torch.Tensor.storage_offset: _storage_offset,
     torch.compile: _compile,
     torch.compiler.is_compiling: _is_compiling,

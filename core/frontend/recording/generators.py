@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall
 from dovetail.langs.torch import host_line
 from dovetail.trace import user_line
 
@@ -68,7 +68,7 @@ class TracedGenerators:
             return generator
         if name == "get_state" and not values:
             return host_line(torch.Generator.get_state, (own,), like=own.get_state())
-        raise Unsupported(
+        raise EagerCall(
             f"torch.Generator.{name} is not traced, only manual_seed, get_state and set_state; call it outside\n  called at {user_line()}"
         )
 
