@@ -83,11 +83,13 @@ def test_scenario_9_a_block_that_writes_outside_runs_in_eager_mode_which_writes_
     layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
     twins = Twins.of(Checkpointed(layers, use_reentrant=False).train(), torch.randn(2, 3, 6, 6))
 
-    with pytest.warns(UserWarning, match=r"runs in eager mode, since the block writes into a tensor from outside[\s\S]*test_checkpoint\.py:\d+"):
-        twins.backward()
+    with pytest.warns(UserWarning, match="writes into a tensor from outside") as caught:
+        for _ in range(3):
+            twins.backward()
 
+    assert len(caught) == 1 and "test_checkpoint.py:" in str(caught[0].message)
     twins.assert_alike(0)
-    assert twins.model.inner[1].num_batches_tracked.item() == 2
+    assert twins.model.inner[1].num_batches_tracked.item() == 6
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error")

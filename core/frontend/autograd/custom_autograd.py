@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -360,9 +359,10 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
     free = list(dict.fromkeys(p for line in again for p in line.reads if p not in computed))
     own = [p for p in dict.fromkeys(proxies(result)) if p in computed and requires_grad(p)]
     if own and _writes_outside(lines):
-        why = f"the block writes into a tensor from outside, and does so again when the backward runs it again\n  called at {user_line()}"
-        warnings.warn(f"what calls torch.utils.checkpoint runs in eager mode, since {why}", stacklevel=2)
-        raise EagerCall(why)
+        raise EagerCall(
+            "a block of torch.utils.checkpoint writes into a tensor from outside, and does so again when the backward runs it again\n"
+            f"  called at {user_line()}"
+        )
     if not own or any([line.mutates for line in lines]):
         return result
     trace.lines[start:] = lines

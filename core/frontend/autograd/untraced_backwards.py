@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
@@ -79,6 +78,5 @@ def _is_known(x: Any, tracker: Any) -> bool:
 
 
 def _run_eagerly(cls: type[torch.autograd.Function], why: str) -> NoReturn:
-    """Let the call that is traced run in eager mode, with a warning."""
-    warnings.warn(f"calls of {cls.__name__}.apply, and what calls it, run in eager mode: {why}", stacklevel=3)
-    raise EagerCall(why) from None
+    """Let the call that is traced run in eager mode."""
+    raise EagerCall(f"{cls.__name__}.apply runs in eager mode: {why}") from None
