@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from dovetail import prims
 from dovetail.dtypes import DType, bfloat16
-from dovetail.errors import EagerCall, Unsupported
+from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.trials.reference import referees
 from dovetail.frontend.autocast import autocast_off
@@ -43,6 +43,7 @@ from dovetail.trace import (
     constant_lines,
     is_proxy,
     leaves,
+    proxies,
     read_by,
     recording,
     renamed,
@@ -192,7 +193,11 @@ class TorchEnvironment(Environment):
         if "out" in kwargs and func not in REFUSED and not _is_custom(func):
             plain = func.overloadpacket if type(func) is OpOverload else func  # which finds the overload without results to write
             result = self.call(plain, args, {k: v for k, v in kwargs.items() if k != "out"})
-            return result if kwargs["out"] is None else write_out(kwargs["out"], result)
+            if kwargs["out"] is None:
+                return result
+            differentiable = torch.is_grad_enabled() and any(map(requires_grad, proxies((result, kwargs["out"]))))
+            require(not differentiable, _NO_GRADIENT, getattr(func, "__name__", func), error=RuntimeError)
+            return write_out(kwargs["out"], result)
         operation = TABLE.get(func)
         if operation is not None:
             return operation(*args, **kwargs)
@@ -216,6 +221,9 @@ class TorchEnvironment(Environment):
             why = REFUSED.get(method, otherwise) if known else otherwise
             raise Unsupported(f"torch.Tensor.{name} is not traced: {why}\n  called at {user_line()}")
         return lambda *args, **kwargs: self.call(method, (proxy, *args), kwargs)
+
+
+_NO_GRADIENT = "{}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
 
 
 def _is_custom(func: Callable) -> bool:

@@ -140,3 +140,28 @@ def test_what_is_overwritten_by_a_comparison_keeps_its_history(name, argument):
         sum(y.sum() for y in results).backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
+
+
+SEVERAL = {
+    "unbind": lambda y: y.unbind(0)[0].add_(1),
+    "split": lambda y: torch.split(y, 1)[1].mul_(2),
+    "a view of a part": lambda y: y.split(1)[0].view(-1)[1:].zero_(),
+    "an item": lambda y: y.unbind(1)[0].__setitem__(0, 3.0),
+    "each row": lambda y: [row.add_(1) for row in y],
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_one_of_several_views_is_not_written_where_a_gradient_flows(name):
+    def fn(x):
+        y = x * 2
+        SEVERAL[name](y)
+        return y
+
+    fast, x = dovetail.jit(fn), torch.ones(2, 3)
+    for call in (fn, fast):
+        with pytest.raises(RuntimeError, match="output of a function that returns multiple views"):
+            call(x.clone().requires_grad_())
+    for run in (torch.no_grad, torch.enable_grad):
+        with run():
+            torch.testing.assert_close(fast(x), fn(x))

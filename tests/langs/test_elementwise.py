@@ -155,6 +155,20 @@ def test_out_takes_the_result():
     agrees(lambda x, out: (torch.exp(x, out=out), out * 2), X, torch.empty(2, 3))
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_out_takes_no_result_with_a_gradient(which):
+    x, out = [torch.ones(2, 3, requires_grad=which == i) for i in range(2)]
+    for fn in (lambda x, out: torch.add(x, 1, out=out), lambda x, out: torch.matmul(x, x.mT, out=out[:, :2]), lambda x, out: torch.cat([x], out=out)):
+        fast = dovetail.jit(fn)
+        for call in (fn, fast):
+            with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+                call(x, out)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x, out), fn(x, out))
+    flags = torch.empty(2, 3, dtype=torch.bool)
+    assert dovetail.jit(lambda x: torch.gt(x, 0, out=flags))(x).all()
+
+
 def test_bfloat16_is_rounded_once():
     x = torch.linspace(-3, 3, 64).bfloat16()
     for fn in (lambda x: torch.add(x, x, alpha=0.3), lambda x: torch.lerp(x, x * 2, 0.3), lambda x: torch.addcmul(x, x, x, value=0.7), torch.sinc):

@@ -9,13 +9,19 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
-from dovetail.langs.torch import LANGUAGE
+from dovetail.langs.torch import LANGUAGE, symbol_for
 from dovetail.torch_internals import unreached_leaf
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, requires_grad, substitute, user_line
 from dovetail.trace.aliases import root_of, tracked_views, view_bases
 
 if TYPE_CHECKING:
     from dovetail.frontend.autograd.traced_autograd import TracedAutograd
+
+_SEVERAL_VIEWS = frozenset(map(symbol_for, ("torch.unbind", "torch.split", "torch.Tensor.split")))  # those that PyTorch writes safely are not here
+_ONE_OF_SEVERAL = (
+    "a tensor is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such functions do not "
+    "allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
+)
 
 
 def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad: bool = False) -> TensorProxy:
@@ -32,13 +38,14 @@ def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad:
 
 
 def check_no_leaf(p: Proxy, is_leaf: Callable[[Proxy], bool], programs: Sequence[Sequence[BoundSymbol]]) -> None:
-    """Raise where `p`, which is to be written, is a leaf that requires a gradient, or a view of one by a line of `programs`."""
+    """Raise where `p`, which is to be written, is a leaf that requires a gradient, or a view of one by a line of `programs`, or one of several."""
     root = p
     for line in (line for lines in reversed(programs) for line in reversed(lines)):
         if any([root is result for result in line.writes]):
             base = root_of(root, tracked_views([line]))
             if base is root:
                 break
+            require(line.symbol not in _SEVERAL_VIEWS or not requires_grad(base), _ONE_OF_SEVERAL, error=RuntimeError)
             root = base
     which = "a leaf" if root is p else "a view of a leaf"
     require(not is_leaf(root), "{} Variable that requires grad is being used in an in-place operation.", which, error=RuntimeError)
