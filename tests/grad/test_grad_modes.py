@@ -211,3 +211,39 @@ def test_results_of_an_inference_mode_inside_share_memory_as_in_eager_mode():
         with torch.inference_mode():
             y.zero_()
         assert part.is_inference() and part.tolist() == [0, 0]
+
+
+VIEWS = {
+    "a row": lambda x: x[0],
+    "a view": lambda x: x.view(-1),
+    "transposed": lambda x: x.T,
+    "a part of a part": lambda x: x.split(1)[0][0],
+    "expanded": lambda x: x.expand(2, *x.shape),
+    "detached": lambda x: x.detach(),
+    "a row of what is detached": lambda x: x.detach()[0],
+    "a copy": lambda x: x.clone(),
+    "itself": lambda x: x.contiguous(),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_made_with_grad_mode_off_say_that_they_require_grad(name):
+    view = VIEWS[name]
+
+    def inside(x):
+        y = x * 2
+        with torch.no_grad():
+            results = view(x), view(y)
+        return *results, [(r.requires_grad, r.is_leaf) for r in results], view(y)
+
+    around = torch.no_grad()(lambda x: (view(x), view(x * 2), view(x).requires_grad))
+    x = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
+    for fn in (inside, around, torch.inference_mode()(lambda x: (view(x), view(x)))):
+        got, want = dovetail.jit(fn)(x), fn(x)
+        for mine, theirs in zip(got, want, strict=True):
+            if isinstance(mine, torch.Tensor):
+                assert (mine.requires_grad, mine.is_leaf, mine.is_inference()) == (theirs.requires_grad, theirs.is_leaf, theirs.is_inference())
+                assert (mine.data_ptr() == x.data_ptr()) == (theirs.data_ptr() == x.data_ptr())
+                torch.testing.assert_close(mine, theirs)
+            else:
+                assert mine == theirs

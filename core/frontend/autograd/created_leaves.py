@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -131,6 +131,19 @@ def _follow(trace: Trace, bases: dict[Proxy, Proxy], reached: set[Proxy]) -> Non
             reached.update([p for p in {*bases, *roots} if requires_grad(p) and root_of(p, bases) in roots])
 
 
+def untracked_views(trace: Trace, tensors: Iterable[Proxy]) -> set[Proxy]:
+    """Return those tensors that are views, made with grad mode off, of one that requires a gradient: they say that they require one themselves."""
+    candidates = [p for p in tensors if isinstance(p, TensorProxy) and p.spec.dtype.inexact and not requires_grad(p)]
+    bases, untracked = tracked_views(trace.lines) if candidates else {}, set()
+    for p in candidates:
+        base = p
+        while base in bases and not requires_grad(base):
+            base = bases[base]
+        if requires_grad(base):
+            untracked.add(p)
+    return untracked
+
+
 def result_builders(trace: Trace, autograd: TracedAutograd, results: dict[Proxy, int]) -> dict[Proxy, Callable[[Any], Any]]:
     """Return what makes leaves and their dependents of those results of the computation that are such.
 
@@ -173,3 +186,8 @@ def _leaf(is_parameter: bool, needs_grad: bool) -> Callable[[torch.Tensor], torc
 
 def _attached(x: torch.Tensor) -> torch.Tensor:
     return x if x.requires_grad else unreached_leaf(x)
+
+
+def untracked_builders(trace: Trace, results: Iterable[Proxy]) -> dict[Proxy, Callable[[Any], Any]]:
+    """Return what makes leaves of those results that are views made with grad mode off."""
+    return dict.fromkeys(untracked_views(trace, results), _leaf(is_parameter=False, needs_grad=True))

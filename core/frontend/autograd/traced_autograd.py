@@ -10,7 +10,14 @@ import torch
 
 from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
-from dovetail.frontend.autograd.created_leaves import computed_from, detach_earlier_reads, is_base_of_written, is_view_of_written, is_written
+from dovetail.frontend.autograd.created_leaves import (
+    computed_from,
+    detach_earlier_reads,
+    is_base_of_written,
+    is_view_of_written,
+    is_written,
+    untracked_views,
+)
 from dovetail.frontend.autograd.custom_autograd import WITH_BACKWARD, OwnBackward
 from dovetail.frontend.autograd.deep_copies import DeepCopies
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, UntracedNode, add_hook
@@ -435,6 +442,12 @@ def _method(name: str) -> Callable[..., Any]:
     return lambda autograd, tracker, p: MethodType(getattr(torch.Tensor, name), p)
 
 
+def _reads_requires_grad(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> bool:
+    """Return what the program reads as p.requires_grad."""
+    trace = current_recorder.get()
+    return autograd.requires_grad(tracker, p) or (p not in autograd.recorder.real and bool(untracked_views(trace, [p])))
+
+
 def _grad_fn(autograd: TracedAutograd, tracker: Tracker, p: Proxy) -> Node | UntracedNode | None:
     """Return the node of a result of a torch.autograd.Function, None for a leaf; of the nodes of others a trace knows that there are such."""
     if not requires_grad(p) or autograd.is_leaf(tracker, p):
@@ -503,7 +516,7 @@ ATTRIBUTES: dict[str, Callable[[TracedAutograd, Tracker, Proxy], Any]] = {
     "grad": TracedAutograd.grad_of,
     "grad_fn": _grad_fn,
     "is_leaf": TracedAutograd.is_leaf,
-    "requires_grad": TracedAutograd.requires_grad,
+    "requires_grad": _reads_requires_grad,
     "_version": _version,
     **{
         name: _method(name)

@@ -13,7 +13,7 @@ import torch
 from dovetail import options, prims
 from dovetail.errors import EagerCall, InputError, Unsupported
 from dovetail.executors.trials.judge import GradientDisagreement
-from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders
+from dovetail.frontend.autograd.created_leaves import check_hooks_left, result_builders, untracked_builders
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, UntracedNode
 from dovetail.frontend.autograd.traced_autograd import ATTRIBUTES, TracedAutograd
 from dovetail.frontend.class_lookup import NULL, address_of
@@ -332,6 +332,7 @@ class TorchRecorder(CallHooks):
         if self.autograd.hooked() or self.autograd.retained:
             check_hooks_left(self.trace, self.autograd, self.results)
         leaves = result_builders(self.trace, self.autograd, self.results) if self.autograd.leaves or self.autograd.parameters else {}
+        leaves |= untracked_builders(self.trace, self.results)
         leaves |= self.settings.inference_builders(self.trace, self.results)
         return leaves if self.inside is None else leaves | self.inside.builders(self.results)
 
