@@ -520,11 +520,30 @@ def test_a_buffer_that_is_computed_while_tracing_is_new_at_every_call():
             buffer[0] = 5
 
 
-def test_a_large_array_of_strings_and_an_iterator_are_refused():
+def test_programs_that_read_large_arrays_run_in_eager_mode_where_their_values_count():
     numpy = pytest.importorskip("numpy")
-    held = numpy.full(1 << 14, "ab")
-    with pytest.raises(Unsupported, match="an array of 131072 bytes is read from outside"):
-        dovetail.jit(lambda x: x * len(held[0]))(X)
+    names, steps = numpy.full(1 << 14, "ab"), numpy.arange(20000.0)
+
+    def counts(x):
+        while x.sum() < steps[100]:
+            x = x + 1
+        return x
+
+    def chosen(x):
+        part = steps[10:20]
+        return x + part.sum() if x.sum() > 0 else x * int(part[0])
+
+    for fn in (lambda x: x * len(names[0]), counts, chosen):
+        compiled = dovetail.jit(fn)
+        with pytest.warns(UserWarning, match="run in eager mode"):
+            for _ in range(3):
+                torch.testing.assert_close(compiled(X), fn(X))
+                names[0] += "c"
+                steps[100] += 1
+        steps[:] = numpy.arange(20000.0)
+
+
+def test_an_iterator_that_leaves_the_program_is_refused():
     with pytest.raises(Unsupported, match="a zip leaves the program"):
         dovetail.jit(lambda x: zip([x], [x], strict=True))(X)
 

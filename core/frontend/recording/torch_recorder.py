@@ -427,9 +427,7 @@ class TorchRecorder(CallHooks):
         if value.nbytes > _LARGE and self.choices.may_be_input(value) and self.arrays.can_be_input(value):
             raise ArrayNeeded(value)
         if value.nbytes > _LARGE or value.dtype.hasobject:
-            raise Unsupported(
-                f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor: its values are read at each call"
-            )
+            raise EagerCall(f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor: its values are read at each call")
         if isinstance(value, (numpy.matrix, numpy.ma.MaskedArray, numpy.void)):
             raise Unsupported(f"{source} is a {type(value).__name__}, which is not supported in compiled functions; pass np.asarray(x) of it")
         guard, sources = tracker.guard, tracker.sources
