@@ -89,8 +89,8 @@ def is_written(trace: Trace, p: Proxy) -> bool:
 def is_view_of_written(trace: Trace, p: Proxy) -> bool:
     """Return whether `p` is a view, and a program has written into its memory since it made it."""
     bases = view_bases(trace.lines)
-    made = next((i for i, line in enumerate(trace.lines) if any([p is result for result in line.writes])), None)
-    return p in bases and made is not None and _writes_into(trace.lines[made + 1 :], root_of(p, bases), bases)
+    start = next((i for i, line in enumerate(trace.lines) if any([p is result for result in line.writes])), None)
+    return p in bases and start is not None and _writes_into(trace.lines[start + 1 :], root_of(p, bases), bases)
 
 
 def is_base_of_written(trace: Trace, p: Proxy) -> bool:
