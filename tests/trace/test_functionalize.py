@@ -148,6 +148,13 @@ def fill_from_a_view_of_another_result(x):
     return y, z
 
 
+def fill_two_results_alike(x):
+    y, z = x.reshape(6).clone(), x.clone()
+    y.view(2, 3).fill_(1)
+    z.fill_(1)
+    return y, z
+
+
 def write_to_nothing(x):
     y = x.unsqueeze(0)
     y[1:].mul_(2)
@@ -160,6 +167,7 @@ FUNCTIONS = (
     *(view_of_storage_made_inside, read_before_and_after, write_twice, split_and_write, unbind_and_write, diagonal_write, masked_write),
     *(indexed_write, out_argument, out_is_an_input, relu_in_place, returns_the_input, returns_views_of_the_input, returns_views_of_one_result),
     *(zero_then_add, fill_from_a_view_and_write_what_it_viewed, fill_from_a_view_of_another_result, write_to_nothing),
+    fill_two_results_alike,
 )
 
 
@@ -249,6 +257,33 @@ VIEWS = (
     lambda x: x.flatten()[1:].view(-1, 1),
 )
 WRITES = (lambda x: x.add_(1), lambda x: x.mul_(2), lambda x: x.__setitem__(0, 5.0), lambda x: x.zero_(), lambda x: x.copy_(x * 3 + 1))
+
+
+CREATED = (
+    lambda: torch.zeros(6),
+    lambda: torch.ones(2, 3),
+    lambda: torch.ones(1, 6).t(),
+    lambda: torch.ones(3, 2).t(),
+    lambda: torch.full((6,), 5.0),
+)
+SEEN_AS = (lambda x: x, lambda x: x.view(-1), lambda x: x.reshape(2, 3), lambda x: x.t() if x.dim() == 2 else x, lambda x: x.unsqueeze(0))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(CREATED), st.sampled_from(SEEN_AS), st.sampled_from(WRITES), st.booleans()), min_size=2, max_size=5))
+def test_results_that_are_written_alike_have_memory_of_their_own(steps):
+    def fn():
+        results = []
+        for create, view, write, both in steps:
+            base = create()
+            seen = view(base if base.is_contiguous() else base.clone(memory_format=torch.contiguous_format))
+            write(seen)
+            results += [base, seen] if both else [base]
+        return results
+
+    mine, theirs = dovetail.jit(fn)(), fn()
+    torch.testing.assert_close(mine, theirs)
+    assert layout(mine) == layout(theirs)
 
 
 @settings(max_examples=80, deadline=None)

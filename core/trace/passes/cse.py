@@ -13,7 +13,7 @@ becomes
 ...     t3 = prims.mul(t1, t1)
 ...     return t3
 
-Expects a pure trace.  Two results that both leave the program stay two tensors: eager PyTorch would not have aliased them.
+Expects a pure trace.  Two results that both leave the program, or views of which do, stay two tensors: eager PyTorch would not have aliased them.
 Lines with effects, random ones among them, are never merged.
 """
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from dovetail.trace.aliases import storage_roots
 from dovetail.trace.ir import Trace, substitute
 from dovetail.trace.printing import literal
 from dovetail.trace.proxies import Proxy, TensorProxy, proxies
@@ -29,7 +30,8 @@ from dovetail.trace.proxies import Proxy, TensorProxy, proxies
 def cse(trace: Trace, *, constant: Collection[Proxy] = ()) -> Trace:
     """Return the trace with equal lines computed once.  No value through which a gradient flows becomes one of `constant`, or the reverse."""
     new, first, env, constant = trace.derive("cse"), {}, {}, set(constant)
-    escaping = set(proxies(trace.outputs))
+    roots = storage_roots(trace, trace.lines)
+    escaping = {owner for p in proxies(trace.outputs) for owner in (p, roots.get(p, p))}
     for line in trace.lines:
         line = substitute(line, env)
         kind = tuple([(p.spec.requires_grad, p in constant) for p in line.writes if isinstance(p, TensorProxy)])  # a line under no_grad is another
