@@ -417,3 +417,33 @@ def test_9_numbers_are_written_by_conversions():
     for values in ([1.0, 1, 2, 3], [-2.5, 1, 1, 5], [1e10, 1, 2, 3]):
         assert fn(torch.tensor(values)) == conversions(torch.tensor(values))
     assert fn.cache_info().misses == 1 and fn.cache_info().decisions == 0
+
+
+def nonzero_into(x, out):
+    found = torch.nonzero(x, out=out)
+    found.add_(1)
+    return found, out * 2, found is out
+
+
+def selected_into(x, out):
+    torch.masked_select(x, x > 0, out=out)
+    return out.mul_(2)
+
+
+def selected_into_nothing(x, out):
+    mine = torch.empty(0)
+    chosen = torch.masked_select(x, x > 0, out=mine)
+    chosen.neg_()
+    return mine, mine.shape, chosen is mine
+
+
+@pytest.mark.parametrize(
+    ("program", "out"),
+    [(nonzero_into, torch.zeros(3, 1, dtype=torch.int64)), (selected_into, torch.zeros(3)), (selected_into_nothing, torch.zeros(3))],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_what_an_operation_between_segments_writes_into_out_is_that_tensor(program, out):
+    fn = compiled(program)
+    for x in (torch.tensor([1.0, 0, 2, 3]), torch.tensor([2.0, 1, 0, 4])):
+        assert agrees(fn, program, x, out) is not None
+    assert graph_of(fn) is not None

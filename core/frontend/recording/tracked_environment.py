@@ -247,11 +247,12 @@ class TrackedEnvironment(TorchEnvironment):
         if func in _TO_ARRAY and self.tracker is not None:
             return _TO_ARRAY[func](self.tracker.recorder.arrays, *args, **kwargs)
         if depends_on_values(func, args, kwargs):
-            known = known_result(func, args, {name: x for name, x in kwargs.items() if name != "out"})
-            if known is not None:
-                return known[0] if kwargs.get("out") is None else write_out(kwargs["out"], known[0])
-            if self.session is not None and self.session.is_open:
-                return self.session.call_outside(func, args, kwargs)
+            plain = {name: x for name, x in kwargs.items() if name != "out"}
+            result = known_result(func, args, plain)
+            if result is None and self.session is not None and self.session.is_open:
+                result = (self.session.call_outside(func, args, plain),)
+            if result is not None:
+                return result[0] if kwargs.get("out") is None else write_out(kwargs["out"], result[0])
         overload = overload_of(func, args, kwargs) if type(func) is OpOverloadPacket else func
         if type(overload) is OpOverload and "out" not in kwargs:
             with RecordingMode():
