@@ -30,7 +30,7 @@ def depends_on_values(func: Callable, args: Sequence[Any], kwargs: dict) -> bool
     if func in VALUE_DEPENDENT:
         return True
     if func in _REPEATS:
-        repeats = kwargs.get("repeats", args[-1] if len(args) < 3 else args[1])
+        repeats = kwargs["repeats"] if "repeats" in kwargs else args[-1] if len(args) < 3 else args[1]
         return kwargs.get("output_size") is None and is_proxy(repeats) and value_of(repeats) is None
     if func is torch.nn.functional.one_hot:
         classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)

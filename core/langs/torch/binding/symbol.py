@@ -33,6 +33,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "str": (str,),
 }
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "a": "input", "x": "input", "x1": "input", "x2": "other"}
 _RESIZES = {"addbmm"}  # in place, PyTorch makes their first argument as large as the result
 _CHANGES_METADATA = {"squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "resize", "resize_as", "set", "rename", "as_strided"}
 
@@ -70,8 +71,16 @@ class TorchSymbol(Symbol):
         return self._bind
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs and not _NUMPY_NAMES.keys().isdisjoint(kwargs):
+            kwargs = self._renamed(kwargs)
         args, kwargs = self.bind(*args, **kwargs)
         return recorder.get().record(self, args, kwargs)
+
+    def _renamed(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments with NumPy's names under PyTorch's own."""
+        known = inspect.signature(self.meta).parameters
+        names = {name: _NUMPY_NAMES[name] for name in kwargs if name in _NUMPY_NAMES and name not in known}
+        return {names[name] if names.get(name) in known and names[name] not in kwargs else name: value for name, value in kwargs.items()}
 
 
 def torchsymbol(
@@ -205,13 +214,7 @@ def numpy_number(function: str, parameter: str, expected: str, value: Any) -> An
     return wrong_type(function, parameter, expected, value)
 
 
-def missing_argument(function: str, parameter: str) -> None:
-    """Raise Python's TypeError for a missing argument."""
-    require(False, "{}() missing 1 required positional argument: '{}'", function, parameter, error=TypeError)
-
-
 _missing = object()
-_NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 
 
 def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tuple[tuple, dict]]:
@@ -220,13 +223,10 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
     scope: dict[str, Any] = {
         "_missing": _missing,
         "_numpy_number": numpy_number,
-        "_missing_argument": missing_argument,
         "_Sequence": (tuple, list),
         "_Size": torch.Size,
     }
     head, body = [], []
-    aliases = _numpy_aliases(parameters)
-    optional_in_head = _aliased_required(parameters, aliases, variadic)
     for p in parameters:
         if p.kind is p.KEYWORD_ONLY and "*" not in head and f"*_{variadic}" not in head:
             head.append("*")
@@ -243,16 +243,8 @@ def _binder(name: str, meta: Callable, variadic: str | None) -> Callable[..., tu
             body.append(f"    if len({p.name}) == 1 and isinstance({p.name}[0], _Sequence): {p.name} = {p.name}[0]")
             body.append(f"    {p.name} = tuple({p.name})")
         else:
-            head.append(f"{p.name}=_missing" if p.name in optional_in_head else p.name if p.default is p.empty else f"{p.name}=_default_{p.name}")
+            head.append(p.name if p.default is p.empty else f"{p.name}=_default_{p.name}")
         body += _type_check(name, p, scope)
-    if aliases:
-        head += ([] if "*" in head or f"*_{variadic}" in head else ["*"]) + [f"{alias}=_missing" for _, alias in aliases]
-        assignments = [f"    if {alias} is not _missing: {parameter} = {alias}" for parameter, alias in aliases]
-        body = [
-            *assignments,
-            *[f"    if {parameter} is _missing: _missing_argument({name!r}, {parameter!r})" for parameter in optional_in_head],
-            *body,
-        ]
     body += _canonical(parameters)
     text = f"def {name}({', '.join(head)}):\n" + "\n".join(body) + "\n    return args, kwargs\n"
     exec(compile(text, f"<arguments of {name}>", "exec"), scope)
@@ -273,19 +265,6 @@ def _with_factors(bind: Callable[..., tuple[tuple, dict]], meta: Callable, facto
         return bind(*args, **kwargs)
 
     return bind_any
-
-
-def _numpy_aliases(parameters: list[inspect.Parameter]) -> list[tuple[str, str]]:
-    """Return (parameter, NumPy's name for it) pairs."""
-    names = {p.name for p in parameters}
-    return [(p.name, alias) for p in parameters if (alias := _NUMPY_NAMES.get(p.name)) and alias not in names]
-
-
-def _aliased_required(parameters: list[inspect.Parameter], aliases: list[tuple[str, str]], variadic: str | None) -> list[str]:
-    """Return the required parameters from the first with an alias on: a call may pass them by keyword, so they need a default."""
-    required = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty and p.name != variadic]
-    first = next((i for i, name in enumerate(required) if name in dict(aliases)), len(required))
-    return required[first:]
 
 
 def _canonical(parameters: list[inspect.Parameter]) -> list[str]:
