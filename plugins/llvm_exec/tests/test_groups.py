@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from llvm_against_eager import assert_like_eager, assert_same, compiled, program_of
@@ -90,3 +92,18 @@ def test_a_slice_of_no_elements_is_stored_nowhere():
         return y, y.roll(1, 0)
 
     assert_like_eager(shifted, torch.randn(3, 1))
+
+
+PIECES = [  # of a matrix: whole blocks, and parts that have one element for a row or a column of such a block
+    lambda x: x[:2],
+    lambda x: x[:, :2],
+    lambda x: x[0, :2],
+    lambda x: x[:2, 0],
+    lambda x: x[1::2].T,
+    lambda x: x[0],
+]
+
+
+@pytest.mark.parametrize("pieces", list(itertools.permutations(range(len(PIECES)), 3)), ids=str)
+def test_what_there_is_once_for_a_row_is_stored_once(pieces):
+    assert_like_eager(lambda x: [PIECES[i](x) + 1 for i in pieces], torch.randn(4, 4))

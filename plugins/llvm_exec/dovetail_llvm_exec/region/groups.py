@@ -178,6 +178,9 @@ class Group:
                 return
         raise CannotLower("the position is that of another loop nest")
 
+    def _stores_only(self) -> bool:
+        return all(kind == "store" for kind, _ in self.wanted)
+
     def _shape_for(self, kind: str, node: Node) -> None:
         """Make the columns what a reduction wants, where nothing stands against it."""
         x, dims = node.args[0], node.params["dims"]
@@ -185,7 +188,7 @@ class Group:
         if not known_equal(tuple(x.shape[d] for d in kept), self.shape):
             raise CannotLower("another domain")
         over = {i for i, d in enumerate(kept) if d in dims}
-        free = all(k == "store" for k, _ in self.wanted)
+        free = self._stores_only()
         if kind == "tally":
             last = max(self.order.index(d) for d in over)
             columns = {d for d in range(len(self.shape)) if d not in over and self.order.index(d) > last} if free else self.columns
@@ -236,6 +239,8 @@ class Group:
             dims = [d for d in dims if d not in self.columns]
             if not known_equal(_product(shape), _product([self.shape[d] for d in dims])):
                 raise CannotLower("another number of elements")
+            if self._stores_only() and any(len(self.cells[d]) > 1 for d in self.columns):
+                raise CannotLower("units are parts of rows, and each would store what there is once for a row")
         return regrouped([self.form(d) for d in dims], [self.shape[d] for d in dims], shape)
 
     def _lowered(self, kind: str, node: Node) -> Item:
