@@ -251,3 +251,33 @@ def test_a_handled_error_is_refused_where_decisions_are():
     fn = dovetail.jit(inverse, decisions="error")
     with pytest.raises(TracedValueError, match=r"whether torch.linalg.inv raises an error is needed at .*:\d+.*outside of the `try`"):
         fn(torch.eye(3), torch.tensor([0]))
+
+
+def selected(x, mask):
+    try:
+        return x.masked_select(mask)
+    except RuntimeError:
+        return x + 1
+
+
+def indexed(x, mask):
+    try:
+        y = x[mask]
+    except IndexError:
+        return x - 1
+    return y * 2
+
+
+def assigned(x, mask):
+    try:
+        x[mask] = torch.arange(3.0)
+    except (RuntimeError, IndexError):
+        return x + 1
+    return x
+
+
+@pytest.mark.parametrize("program", [selected, indexed, assigned])
+def test_a_handled_error_of_an_operation_between_segments_is_no_bug(program):
+    fn = dovetail.jit(program)
+    for mask in (torch.tensor([True, False, True, True]), torch.ones(3).bool(), torch.zeros(4).bool(), torch.ones(0, 2).bool()):
+        agrees(fn, program, torch.randn(4), mask)

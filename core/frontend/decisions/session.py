@@ -45,6 +45,7 @@ from dovetail.trace.collector import without_collector
 from dovetail.trace.passes.functionalize import Functionalizer, written_inputs
 from dovetail.trace.passes.grad import constants_in
 from dovetail.trace.proxies import no_value
+from dovetail.trace.raising import ERRORS
 from dovetail.trace.source_location import CodeMap
 
 
@@ -179,6 +180,8 @@ class Session(CountingRequester):
         if self.graph.need is None and request.reads:
             self.graph.need = Need(user_line(), no_value(request.reads[0]))
         self.check_restartable()
+        if is_handled(ERRORS):  # those of an operation that runs between two segments
+            self.graph.assume(handles_errors=True)
         self.environment.tracker.keep_apart()
         self.read_arguments()
         self.flush()
