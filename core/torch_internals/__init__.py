@@ -92,6 +92,7 @@ from dovetail.torch_internals.subgradients import CLAMP_BY_TENSORS as CLAMP_BY_T
 from dovetail.torch_internals.subgradients import FMAX as FMAX
 from dovetail.torch_internals.subgradients import SUBGRADIENTS as SUBGRADIENTS
 from dovetail.torch_internals.subgradients import Subgradient as Subgradient
+from dovetail.torch_internals.tensors import C_MODULE as C_MODULE
 from dovetail.torch_internals.tensors import C_NAMESPACES as C_NAMESPACES
 from dovetail.torch_internals.tensors import C_NN as C_NN
 from dovetail.torch_internals.tensors import CORRECT_ALIASING as CORRECT_ALIASING

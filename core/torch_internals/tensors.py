@@ -94,6 +94,7 @@ class _NoOperator:
 
 HigherOrderOperator: type = HIGHER_ORDER_OPERATOR.value or _NoOperator
 # where torch keeps functions of C, beside its public modules
+C_MODULE = "torch._C"
 C_NN = "torch._C._nn"
 IS_ZEROTENSOR = "torch._is_zerotensor"
 _is_zero = resolve(IS_ZEROTENSOR)

@@ -367,3 +367,9 @@ def test_c_code_that_would_call_methods_unseen_is_refused(name):
 
     with pytest.raises(Unsupported, match=message):
         dovetail.jit(program)(torch.zeros(1))
+
+
+def test_a_class_of_torchs_c_code_is_not_called_with_a_traced_tensor():
+    """It takes what it gets for a tensor with memory, without a check: the process would crash when it ends."""
+    with pytest.raises(Unsupported, match="_WeakTensorRef is C code"):
+        dovetail.jit(lambda x: torch._C._WeakTensorRef(x + 1).expired())(torch.ones(2))

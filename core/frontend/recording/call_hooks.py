@@ -48,6 +48,7 @@ from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, SymbolicInt, is_o
 from dovetail.langs.torch.foreach import LISTS_IN_PLACE
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
+    C_MODULE,
     DEVICES,
     FUNCTORCH_MODULE,
     GROUP_TENSORS,
@@ -205,6 +206,8 @@ class CallHooks(ValueHooks):
             return cls(*args, **kwargs)
         if is_wrapper_class(cls):
             return self.of_wrappers().construct(tracker, cls, args, kwargs)
+        if cls.__module__ == C_MODULE and any(map(is_proxy, args)):  # some read the memory of what they get as a tensor's, without a check
+            raise Unsupported(f"{name_of(cls)} is C code of PyTorch's about tensors with memory; call it outside\n  called at {user_line()}")
         if type(cls) is _TENSOR_CLASS and any(map(is_proxy, args)) and not is_torch(cls):
             raise Unsupported(
                 f"{cls.__qualname__}(...) makes a tensor of a subclass, which is not traced; make it outside\n  called at {user_line()}"
