@@ -229,6 +229,8 @@ def _numbers(positions: Tensor) -> Any:
     require(len(shape) < 2, "{} be a zero-dimensional or one-dimensional tensor, but got a tensor with {} dims", name, len(shape))
     if not shape:
         return operator.index(positions)
+    if shape == (0,):
+        return []
     if (known := value_of(positions)) is None:
         raise no_value(positions, "tolist")
     return known.tolist()
