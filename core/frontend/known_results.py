@@ -30,12 +30,12 @@ def depends_on_values(func: Callable, args: Sequence[Any], kwargs: dict) -> bool
     if func in VALUE_DEPENDENT:
         return True
     if func in _REPEATS:
-        repeats = kwargs["repeats"] if "repeats" in kwargs else args[-1] if len(args) < 3 else args[1]
+        repeats = kwargs.get("repeats", next(reversed(args[:2]), None))
         return kwargs.get("output_size") is None and is_proxy(repeats) and value_of(repeats) is None
     if func is torch.nn.functional.one_hot:
         classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
         return type(classes) is int and classes == -1
-    return func in _WHERE and len(args) == 1 and not kwargs
+    return func in _WHERE and len(args) + len(kwargs) == 1
 
 
 def known_result(func: Callable, args: Sequence[Any], kwargs: dict) -> tuple[Any] | None:

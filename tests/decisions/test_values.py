@@ -447,3 +447,41 @@ def test_what_an_operation_between_segments_writes_into_out_is_that_tensor(progr
     for x in (torch.tensor([1.0, 0, 2, 3]), torch.tensor([2.0, 1, 0, 4])):
         assert agrees(fn, program, x, out) is not None
     assert graph_of(fn) is not None
+
+
+def put_many(x, mask):
+    x.index_put_((mask,), torch.arange(float(mask.sum())))
+    return x * 2
+
+
+def put_beside_indices(x, mask):
+    return x.index_put((mask, torch.tensor([1])), torch.ones(1, dtype=x.dtype), accumulate=True)
+
+
+CHOSEN = {
+    "index_put_": put_many,
+    "index_put_ accumulates": lambda x, mask: x.index_put_((mask,), torch.ones(int(mask.sum()), 3), accumulate=True),
+    "index_put": lambda x, mask: torch.index_put(x, (mask,), torch.arange(3.0).expand(int(mask.sum()), 3)) + x,
+    "index_put beside indices": put_beside_indices,
+    "__getitem__": lambda x, mask: x.__getitem__(mask) + torch.Tensor.__getitem__(x, mask),
+    "where": lambda x, mask: torch.where(condition=mask)[0] + 1,
+    "repeat_interleave": lambda x, mask: torch.repeat_interleave(mask.long()) + torch.repeat_interleave(repeats=mask.long()),
+    "nonzero": lambda x, mask: torch.nonzero(input=mask) * 2,
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_chooses_by_a_mask_in_another_form_runs_between_segments(name, grad):
+    program = CHOSEN[name] if name != "index_put_" else lambda x, mask: put_many(x.flatten(), mask.repeat_interleave(3)).view(x.shape)
+    fn = compiled(lambda x, mask: program(x * 1, mask))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*eager")
+        for mask in ([True, False], [True, True], [False, False], [True, False]):
+            mine, theirs = torch.arange(6.0).view(2, 3).requires_grad_(grad), torch.arange(6.0).view(2, 3).requires_grad_(grad)
+            result, expected = fn(mine, torch.tensor(mask)), program(theirs * 1, torch.tensor(mask))
+            torch.testing.assert_close(result, expected)
+            if expected.requires_grad:
+                for total in (result.sum(), expected.sum()):
+                    total.backward()
+                torch.testing.assert_close(mine.grad, theirs.grad)

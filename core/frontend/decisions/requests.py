@@ -212,7 +212,7 @@ class Requester(Machinery):
                 numbers = [p for p in proxies_in(error.call[1:]) if isinstance(p, NumberProxy) and p not in self.numbers]
                 if not numbers or (runnable(error.call[:1] + tuple(error.call[1]), error.call[2]) and self.is_plain()):
                     before.drop_lines()
-                    return self.call_outside(*error.call)
+                    return self.run_outside(*error.call)
                 needed, question = next((p for p in proxies_in((args, kwargs)) if p is numbers[0]), None), ""
                 if needed is None:
                     raise

@@ -6,9 +6,11 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, ValueDependent, require
+from dovetail.errors import ValueDependent, require
 from dovetail.langs import core
 from dovetail.langs.core.indexing import Selection, complete_key, consumed, fitting, picked, resolve_key, with_masked, with_picked
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
@@ -36,7 +38,7 @@ def _getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]: a view where the key is made of slices, ints and None, a copy where tensors or lists pick."""
     chosen = resolve_key(x, _torch_key(key))
     if chosen.masks:
-        raise Unsupported(_MASKED)
+        raise ValueDependent(_MASKED, (torch.Tensor.__getitem__, (x, key), {}))
     return picked(chosen) if chosen.picks else chosen.view
 
 
@@ -150,19 +152,23 @@ operators(getitem=_read, setitem=setitem)
 def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False):
     """input with values at the places that the tensors `indices` pick (None: all of a dimension), or added to them."""
     copy = core.clone(input)
-    _index_put(copy, indices, values, accumulate)
+    _index_put(copy, indices, values, accumulate, (torch.index_put, (input, indices, values, accumulate), {}))
     return copy
 
 
 @torchsymbol("torch.index_put_", methods=("index_put_",), in_place=False)
 def index_put_(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False):
     """`index_put`, written into the first argument."""
-    _index_put(input, indices, values, accumulate)
+    _index_put(input, indices, values, accumulate, (torch.Tensor.index_put_, (input, indices, values, accumulate), {}))
     return input
 
 
-def _index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> None:
+def _index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool, call: tuple) -> None:
+    """Write to x; `call` does the same outside of the program, where that depends on values."""
     key = tuple([slice(None) if i is None else i for i in indices])
     chosen = resolve_key(x, key, ints_pick=True)
     _require_dtype(x, values)
-    put(chosen, values, accumulate=accumulate)
+    try:
+        put(chosen, values, accumulate=accumulate)
+    except ValueDependent as error:
+        raise ValueDependent(str(error), call) from error

@@ -284,8 +284,12 @@ def tile(input: Tensor, dims: Sequence[int]):
 
 
 @torchsymbol("torch.repeat_interleave", methods=("repeat_interleave",))
-def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None):
-    """Each element along `dim` (None: of all) repeated `repeats` times."""
+def repeat_interleave(input: Tensor | None = None, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None):
+    """Each element along `dim` (None: of all) repeated `repeats` times; of a tensor of repeats alone, its positions."""
+    if input is None or repeats is None:
+        repeats = input if repeats is None else repeats
+        require(isinstance(repeats, Tensor), "repeat_interleave() missing 1 required positional argument: 'repeats'", error=TypeError)
+        input = prims.iota(length=repeats.spec.numel, start=0, step=1, dtype=repeats.spec.dtype, device=repeats.spec.device)
     whole = isinstance(repeats, Tensor) and repeats.spec.dtype.kind == "int"
     if whole and output_size is None and (known := value_of(repeats)) is not None:
         repeats, output_size = (int(known), None) if known.numel() == 1 else (repeats, int(known.sum()))
