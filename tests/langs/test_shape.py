@@ -339,3 +339,8 @@ def test_items_of_a_list_are_separate_arguments(name: str) -> None:
     numbers = SEVERAL[name]
     agrees(lambda x: getattr(x * 2, name)(*numbers), torch.arange(4.0).view(1, 4, 1))
     agrees(lambda x: getattr(x * 2, name)(numbers), torch.arange(4.0).view(1, 4, 1))
+
+
+def test_nothing_but_empty_vectors_is_joined_along_any_dimension():
+    for fn in (lambda x: torch.cat([x[:0], x[:0]], 1), lambda x: torch.cat([x[:0], x.view(1, -1)], 1), lambda x: torch.cat([x[:0]], dim=-3)):
+        torch.testing.assert_close(dovetail.jit(fn)(torch.ones(3)), fn(torch.ones(3)))

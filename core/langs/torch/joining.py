@@ -33,7 +33,7 @@ def joined(tensors: Sequence[Tensor], dim: int) -> Tensor:
     for i, x in enumerate(tensors):
         require(bool(x.spec.shape), "zero-dimensional tensor (at position {}) cannot be concatenated; unsqueeze it first", i)
     first = next((x for x in tensors if x.spec.shape != (0,)), tensors[0])
-    dim = core.canonical_dim(dim, len(first.spec.shape))
+    dim = core.canonical_dim(dim if first.spec.shape != (0,) else 0, len(first.spec.shape))  # with nothing but empty vectors, it may be any
     empty_shape = replaced(first.spec.shape, dim, 0)
     tensors = [x if x.spec.shape != (0,) else prims.reshape(x, shape=empty_shape) for x in tensors]
     for x in tensors:
