@@ -192,12 +192,15 @@ class TorchEnvironment(Environment):
                 kwargs = {**kwargs, "device": device}
         if "out" in kwargs and func not in REFUSED and not _is_custom(func):
             plain = func.overloadpacket if type(func) is OpOverload else func  # which finds the overload without results to write
-            result = self.call(plain, args, {k: v for k, v in kwargs.items() if k != "out"})
-            if kwargs["out"] is None:
-                return result
-            differentiable = torch.is_grad_enabled() and any(map(requires_grad, proxies((result, kwargs["out"]))))
+            out, kwargs = kwargs["out"], {k: v for k, v in kwargs.items() if k != "out"}
+            if out is None:
+                return self.call(plain, args, kwargs)
+            if func in FACTORIES and kwargs.get("dtype") is None:
+                kwargs["dtype"] = out.dtype  # what the numbers are rounded to, and drawn in
+            result = self.call(plain, args, kwargs)
+            differentiable = torch.is_grad_enabled() and any(map(requires_grad, proxies((result, out))))
             require(not differentiable, _NO_GRADIENT, getattr(func, "__name__", func), error=RuntimeError)
-            return write_out(kwargs["out"], result)
+            return write_out(out, result.reshape(out.shape) if func in _COUNTING and result.numel() == out.numel() else result)
         operation = TABLE.get(func)
         if operation is not None:
             return operation(*args, **kwargs)
@@ -261,6 +264,7 @@ def constant_copy(tensor: torch.Tensor, trace: Trace) -> Proxy:
 
 
 _CREATING = frozenset({*FACTORIES, torch.asarray})  # what creates a tensor on the default device
+_COUNTING = frozenset({torch.arange, torch.range, torch.linspace, torch.logspace})  # which leave the shape of out= as it is
 SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # their results share memory that exists already
 
 

@@ -161,3 +161,37 @@ def test_errors_are_of_eagers_type(bad):
 def test_what_cannot_be_traced_names_a_way_out(refused, way_out):
     with pytest.raises(Unsupported, match=way_out):
         dovetail.jit(refused)(X)
+
+
+INTO = {  # what is created with out=, which says what dtype the numbers are computed and drawn in
+    "zeros": lambda out: torch.zeros(4, out=out),
+    "full": lambda out: torch.full((4,), 2.5, out=out),
+    "eye": lambda out: torch.eye(2, out=out.view(2, 2)),
+    "arange": lambda out: torch.arange(1, 5, out=out),
+    "linspace": lambda out: torch.linspace(0, 3, 4, out=out),
+    "rand": lambda out: torch.rand(4, out=out) if out.is_floating_point() else torch.randint(0, 9, (4,), out=out),
+    "randn": lambda out: torch.randn(4, out=out) if out.is_floating_point() else torch.randperm(4, out=out),
+}
+
+
+@pytest.mark.parametrize("name", INTO)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_is_created_into_out_has_its_dtype(name, dtype, inside):
+    def fn(out):
+        return INTO[name](torch.zeros(4, dtype=dtype) if inside else out) + 1
+
+    compiled = dovetail.jit(fn)
+    for _ in range(2):
+        mine, theirs = torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
+        torch.manual_seed(0)
+        expected = fn(theirs)
+        torch.manual_seed(0)
+        torch.testing.assert_close((compiled(mine), mine), (expected, theirs), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("count", [lambda out: torch.arange(4, out=out), lambda out: torch.linspace(0, 3, 4, out=out)], ids=["arange", "linspace"])
+def test_what_counts_leaves_out_its_shape_where_the_numbers_fit(count):
+    for fn in (count, lambda out: count(torch.zeros(2, 2)) * out, lambda out: count(torch.empty(0)) * out[0, 0]):
+        mine, theirs = torch.ones(2, 2), torch.ones(2, 2)
+        torch.testing.assert_close((dovetail.jit(fn)(mine), mine), (fn(theirs), theirs))
