@@ -485,3 +485,10 @@ def test_what_chooses_by_a_mask_in_another_form_runs_between_segments(name, grad
                 for total in (result.sum(), expected.sum()):
                     total.backward()
                 torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("count", [torch.arange, lambda end: torch.arange(0, end, 0.5), lambda end: torch.arange(1 - end, end)])
+def test_numbers_are_counted_to_what_a_tensor_of_floats_holds(count):
+    fn = compiled(count)
+    for end in (3.5, 2.0, 3.5, 4.25):
+        agrees(fn, count, torch.tensor(end))

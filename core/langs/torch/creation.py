@@ -16,7 +16,7 @@ from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import device_of, dtype_of, torch_device
 from dovetail.langs.torch.binding.opaque import opaque
-from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, torchsymbol
+from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, needs_number, torchsymbol
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
 from dovetail.prims import Tag, TensorSpec, recorder
@@ -215,6 +215,8 @@ def arange(*bounds: Any, dtype=None, layout=None, device=None, requires_grad=Fal
     if of_sizes and not any(map(is_proxy, reals)) and dtype_of(dtype).kind == "float":
         return _steps(start, step, reals, dtype_of(dtype), device_of(device))
     for x in (start, end, step):
+        if isinstance(x, TensorProxy):
+            needs_number(x)
         if is_proxy(x):
             raise no_value(x)
         require(not isinstance(x, complex), "value cannot be converted to type double without overflow, got {}", x)
