@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +23,7 @@ from dovetail.executors.ordering.symbolic import SymbolicOrder
 from dovetail.executors.trials.budget import Account
 from dovetail.executors.trials.trial import trial_of
 from dovetail.frontend import bytecode
-from dovetail.frontend.arrays.detection import has_arrays
+from dovetail.frontend.arrays.detection import arrays_in, has_arrays
 from dovetail.frontend.autocast import autocast_off, off
 from dovetail.frontend.autograd.nested_grad import compiling_with
 from dovetail.frontend.decisions.graph import Graph
@@ -157,6 +158,7 @@ def compile_graph(
         raise need.error
     compiler = SegmentCompiler(executors, call.passes, recompute, tries=call.account is not None)
     graph = Graph(fn, compiler, explore, torch.is_grad_enabled(), on_explore, on_pin)
+    graph.arrays_in = partial(arrays_in, written=True)
     graph.arguments = sizes.history, sizes.dynamic, sizes.plain
     why = graph.begin(args, kwargs, goes_on=goes_on)
     if why is not None and why.raised is not None:

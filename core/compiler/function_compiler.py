@@ -15,6 +15,7 @@ from dovetail.compiler.errors_at_run import name_of
 from dovetail.compiler.gradient_trial import gradients_differ
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Priority
+from dovetail.frontend.arrays.detection import has_arrays
 from dovetail.frontend.decisions.requests import Need
 from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
 from dovetail.frontend.modules.wrapped_modules import gradient_stage_bytes
@@ -62,13 +63,15 @@ class FunctionCompiler:
         native = (self.interpretation or options.INTERPRETATION.read()) == "native"
         exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
         decisions = "error" if exact else self.decisions or options.DECISIONS.read()
+        if decisions == "error":
+            self.sizes.contents = None
         need = needed_value(self.fn, call.args, call.kwargs, call.executors) if self.needed_values and decisions != "error" else None
         if need is not None and (decided := self.with_decisions(call, need, decisions, goes_on)) is not None:
             return decided
         try:
             entry = self.with_symbols(call) if symbolic and self.mode == "guards" and (not native or self.of_graph) else self.straight(call)
         except (TracedValueError, Unsupported) as error:
-            if decisions == "error":
+            if decisions == "error" or (isinstance(error, Unsupported) and has_arrays(self.fn, call.args, call.kwargs)):
                 raise
             refused = error
         if refused is not None:
@@ -77,8 +80,13 @@ class FunctionCompiler:
                 if decided is None:
                     raise refused
                 return decided
-            except EagerCall as error:
-                raise EagerCall(str(error) or str(refused)) from None
+            except (EagerCall, TracedValueError, Unsupported) as error:
+                if not self.sizes.guards_contents:
+                    self.sizes.contents = None
+                    return self.compile(call, symbolic=symbolic, goes_on=goes_on)
+                if isinstance(error, EagerCall):
+                    raise EagerCall(str(error) or str(refused)) from None
+                raise
             finally:
                 refused = None  # its traceback has this frame
         if call.account is not None:

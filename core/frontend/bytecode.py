@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.errors import TracedValueError, Unsupported
-from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays
+from dovetail.errors import DovetailError, EagerCall, TracedValueError, Unsupported
+from dovetail.frontend.arrays.detection import array_frontend, arrays_in, has_arrays, shares_memory
 from dovetail.frontend.autograd.traced_autograd import without_graph
 from dovetail.frontend.class_lookup import address_of
 from dovetail.frontend.environment import Acquired, is_plain, refuse_seeding
@@ -37,13 +37,33 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
     In a call with NumPy arrays and no tensors, arrays take the place of tensors, and their sizes are ints.  `sizes` decides which sizes are symbols.
     `session` answers what the function needs to know of values; without one that is refused.
     """
-    if has_arrays(fn, args, kwargs):
-        acquired = array_frontend().acquire(_interpret, fn, args, kwargs)
-        if acquired is not None:
+    if session is not None or not has_arrays(fn, args, kwargs):
+        return _of_tensors(fn, args, kwargs, sizes, session)
+    frontend, refused = array_frontend(), None
+    try:
+        acquired = frontend.acquire(_interpret, fn, args, kwargs, None if sizes is None else sizes.history)
+        if not isinstance(acquired, TracedValueError):
             return acquired
+        refused = acquired
+    except frontend.MixedCall:
+        pass
+    try:
+        return _of_tensors(fn, args, kwargs, sizes, None)
+    except DovetailError:
+        if refused is None:
+            raise
+        raise refused from None
+    finally:
+        acquired = refused = None  # it holds this frame
+
+
+def _of_tensors(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None, session: Requester | None) -> Acquired:
+    """Interpret a function of tensors, or of arrays that tensors stand for."""
+    history = None if sizes is None else sizes.history
     know_imported()
-    choices = ArrayChoices(session is None, arrays_in(args, kwargs) if session is None else {})
-    is_compiling = True
+    inputs = arrays_in(args, kwargs, written=session is not None)
+    choices = ArrayChoices(session is None, dict(inputs), guards_contents=history is None or history.guards_contents)
+    is_compiling, first = True, None
     while True:
         environment = TrackedEnvironment(LANGUAGE)
         environment.computes = sizes is not None and sizes.history.computes
@@ -53,20 +73,33 @@ def acquire(fn: Callable, args: tuple, kwargs: dict, sizes: SymbolicSizes | None
         recorder = TorchRecorder(trace, environment, sizes, choices)
         recorder.is_compiling = is_compiling
         try:
-            return _interpret(fn, args, kwargs, recorder)
+            acquired = _interpret(fn, args, kwargs, recorder)
         except ArrayNeeded as needed:
             choices.inputs[id(needed.array)] = needed.array
         except TracedValueError as error:
             if not (_without_numbers(sizes, environment) or choices.learn(error, trace, environment.array_inputs)):
                 raise
-        except Unsupported:
+            first = str(error) if choices.by_value and first is None else first
+        except Unsupported as error:
             if not (_without_numbers(sizes, environment) or choices.create(environment.array_inputs) or choices.give_up()):
-                raise
+                if first is None or isinstance(error, EagerCall):
+                    raise
+                raise TracedValueError(first) from None  # guarding the content did not help: say what the values were needed for
         except Exception as error:  # the program's own, perhaps only where torch.compiler.is_compiling() is true
             if not _without_numbers(sizes, environment):
                 if not (is_own_error(error) and is_compiling and recorder.checks_compiling):
                     raise
                 is_compiling = False
+        else:
+            if not acquired.shows_contents:
+                if choices.by_value and history is not None:
+                    history.guarded_contents()
+                return acquired
+            acquired.forget()
+            if not choices.by_value or history is None or not history.guards_contents:
+                raise EagerCall("the function returns memory of an array, the content of which is guarded")
+            history.guarded_contents()
+            choices = ArrayChoices(session is None, dict(inputs), guards_contents=False)
         finally:
             environment.array_inputs = None
         if sizes is not None:
@@ -110,6 +143,7 @@ class _Interpreted(Acquired):
         self.tracker, self.recorder, self.casts = tracker, recorder, recorder.settings.casts
         self.objects: Sequence[Source] = ()
         self.buffers = tracker.buffers.values()
+        self.shows_contents = bool(tracker.buffers) and shares_memory(captured.value, self.buffers)
         self.changes, self.calls = bool(captured.effects), bool(tracker.calls)
         self.owns_generators = recorder.generators.owns
         self.leaves = tuple([x for p, values in recorder.autograd.leaves.items() for x in (p, *values)])

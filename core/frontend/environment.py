@@ -320,6 +320,7 @@ class Acquired:
         leaves: values that require a gradient, which flows no further.
         differentiates: whether the program computes gradients itself.
         buffers: arrays and other buffers whose content is guarded.
+        shows_contents: whether a result shares the memory of one of these, and is not that one itself.
         changes: whether the call changes objects from outside.
         calls: whether it draws numbers, or reads clocks, before the program runs.
         owns_generators: whether the program has random generators of its own, which calls at the same time would share.
@@ -331,6 +332,7 @@ class Acquired:
     leaves: Collection[Proxy] = ()
     differentiates = False
     buffers: Collection[Any] = ()
+    shows_contents = False
     changes = False
     calls = False
     owns_generators = False

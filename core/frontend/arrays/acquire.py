@@ -7,21 +7,24 @@ from collections.abc import Callable
 import numpy as np
 
 from dovetail.errors import TracedValueError, Unsupported
+from dovetail.frontend.arrays.conversion import can_be_written as can_be_written
 from dovetail.frontend.arrays.conversion import is_traceable as is_traceable
-from dovetail.frontend.arrays.recorder import ArrayEnvironment, ArrayRecorder, MixedCall
+from dovetail.frontend.arrays.recorder import ArrayEnvironment, ArrayRecorder
+from dovetail.frontend.arrays.recorder import MixedCall as MixedCall
 from dovetail.frontend.environment import Acquired
-from dovetail.frontend.recording.array_choices import arrays_behind
+from dovetail.frontend.guards.symbolic_sizes import SizeHistory
+from dovetail.frontend.recording.array_choices import LARGEST_CONTENT, arrays_behind
 from dovetail.langs.numpy import LANGUAGE
 from dovetail.trace import Trace
 
-SMALL = 1 << 16  # bytes of an array that may be guarded by content
 
-
-def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dict) -> Acquired | None:
-    """Trace `fn` with `run`, arrays as inputs; None where the function also uses tensors.
+def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dict, history: SizeHistory | None = None) -> Acquired | TracedValueError:
+    """Trace `fn` with `run`, arrays as inputs.  Return an error where a function of tensors may do better, and this may be raised if it does not.
 
     Where Python needs the values of a small array, as an index of a list, that array is guarded by its content instead, as a number
-    is; the run starts again, for as many arrays as it takes.
+    is; the run starts again, for as many arrays as it takes.  Where an earlier compilation in `history` has done so, that is not done again.
+
+    Raises MixedCall where `fn` uses tensors as well.
     """
     by_value: dict[int, np.ndarray] = {}
     first: TracedValueError | None = None
@@ -32,18 +35,23 @@ def acquire(run: Callable[..., Acquired], fn: Callable, args: tuple, kwargs: dic
             recorder = ArrayRecorder(new, environment, by_value)
             known = recorder.known_arrays
             try:
-                return run(fn, args, kwargs, recorder)
-            except MixedCall:
-                return None
+                acquired = run(fn, args, kwargs, recorder)
             except Unsupported:
                 if first is None:
                     raise
-                raise first from None  # guarding the content did not help: say what the values were needed for
+                return first  # guarding the content did not help: say what the values were needed for
             except TracedValueError as error:
                 first = error if first is None else first
                 needed = arrays_behind(error.proxy, new, known)
-                if not needed or sum([x.nbytes for x in needed]) > SMALL:
-                    raise
+                if not needed or sum([x.nbytes for x in needed]) > LARGEST_CONTENT or not (history is None or history.guards_contents):
+                    return error
                 by_value |= {id(x): x for x in needed}
+            else:
+                if first is not None and acquired.shows_contents:
+                    acquired.forget()
+                    return first
+                if by_value and history is not None:
+                    history.guarded_contents()
+                return acquired
     finally:
         first = None  # it holds the frame that holds it

@@ -17,13 +17,16 @@ class ArrayInput:
     program writes the array or returns a view of it, so that the memory of the array itself is needed.
     """
 
-    def __init__(self, array: np.ndarray):
-        self.copied, self.exclusive = needs_copy(array), False
+    def __init__(self, *, copied: bool, exclusive: bool = False):
+        self.copied, self.exclusive = copied, exclusive
 
     @property
     def convert(self) -> Any:
         """The function that the prologue calls; it raises ValueError or TypeError for an array that the program does not fit."""
         return tensor_copied if self.copied else tensor_writing if self.exclusive else tensor_sharing
+
+
+BESIDE_DECISIONS = ArrayInput(copied=False, exclusive=True)  # of all programs with decisions: what they write is known when they have run
 
 
 def is_traceable(x: Any) -> bool:
@@ -34,6 +37,11 @@ def is_traceable(x: Any) -> bool:
 def needs_copy(x: np.ndarray) -> bool:
     """Return whether no tensor can share the memory of x."""
     return not x.flags.aligned or any([step < 0 or step % x.itemsize for step in x.strides])
+
+
+def can_be_written(x: np.ndarray) -> bool:
+    """Return whether a tensor that is written writes x."""
+    return x.flags.behaved and not needs_copy(x)  # aligned, and writeable
 
 
 def tensor_writing(x: Any) -> torch.Tensor:

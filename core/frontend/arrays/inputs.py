@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dovetail.errors import Unsupported
-from dovetail.frontend.arrays.conversion import ArrayInput
+from dovetail.frontend.arrays.conversion import BESIDE_DECISIONS, ArrayInput, needs_copy
 from dovetail.frontend.arrays.floating_errors import guard_errors
 from dovetail.frontend.class_lookup import address_of
 from dovetail.frontend.guards.tensor_checks import tensor_facts
@@ -38,7 +38,7 @@ class ArrayInputs:
                 tracker.guard("same", source, known)
             return proxy
         guard_errors(tracker)
-        conversion = ArrayInput(array)
+        conversion = ArrayInput(copied=needs_copy(array)) if recorder.environment.session is None else BESIDE_DECISIONS
         shared = conversion.convert(array)
         proxy = recorder.inputs[id(array)] = recorder.trace.tensor(spec_of(shared))
         recorder.trace.inputs.append(proxy)
@@ -57,13 +57,13 @@ class ArrayInputs:
         for line in prims_of(trace.lines):
             if Tag.VIEW in line.symbol.tags and line.reads and line.reads[0] in roots:
                 roots |= dict.fromkeys(line.writes, roots[line.reads[0]])
-        viewed = {roots[p] for p in self.recorder.results if p in roots}
-        for proxy in {*written, *viewed} & self.arrays.keys():
+        changed, viewed = set(written), {roots[p] for p in self.recorder.results if p in roots}
+        for proxy in (changed | viewed) & self.arrays.keys():
             array, conversion = self.arrays[proxy], self.conversions[proxy]
             conversion.exclusive = True
-            if proxy in written and not array.flags.writeable:
+            if proxy in changed and not array.flags.writeable:
                 raise ValueError(f"assignment destination is read-only: the function writes into an array of {array.shape} that may not be written")
             if conversion.copied or not array.flags.writeable:
                 why = "has a layout that tensors lack (a negative stride, or misaligned memory)" if conversion.copied else "is read-only"
-                what = "writes into" if proxy in written else "returns a view of"
+                what = "writes into" if proxy in changed else "returns a view of"
                 raise Unsupported(f"the function {what} an array of shape {array.shape} that {why}; pass a copy of it")

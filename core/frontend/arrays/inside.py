@@ -326,13 +326,18 @@ class Arrays:
         if type(owner) is NumpyProxy:
             for x in leaves((key, value)):
                 self.need(tracker, x)
-            with self.speaking():
-                return self.recorder._operate(op, owner, *tree_map(self._operand, (key, *value)))
+            if session is not None:
+                return session.attempt(self._operate_item, (op, owner, key, *value), {}, sizes=True)
+            return self._operate_item(op, owner, key, *value)
         if any([type(x) is NumpyProxy and not x.scalar for x in value]):
             raise TypeError("can't assign a numpy.ndarray to a tensor; assign torch.from_numpy(x)")
         convert = [self.to_tensor(tracker, x) if type(x) is NumpyProxy and not x.scalar else x for x in (key if type(key) is tuple else (key,))]
         convert = self.numbers(convert)
         return self.recorder._operate(op, owner, tuple(convert) if type(key) is tuple else convert[0], *self.numbers(value))
+
+    def _operate_item(self, op: str, owner: Any, *operands: Any) -> Any:
+        with self.speaking():
+            return self.recorder._operate(op, owner, *tree_map(self._operand, operands))
 
     # attributes and results
 

@@ -103,6 +103,7 @@ class Graph:
         self.answered = False  # whether a call that explored has come to its end
         self.seen: dict[str, Any] = {}  # the shapes of arguments when they were traced
         self.arguments: tuple[SizeHistory, bool | None, bool] | None = None  # which sizes of arguments are symbols; None where none are
+        self.arrays_in: Callable[[tuple, dict], dict[int, Any]] = lambda args, kwargs: {}  # the arrays among arguments that are inputs, by their ids
         self.numbers: dict[Any, bool] = {}  # the places of numbers from outside that programs read, and whether they are inputs of these
         self.pinned: list[str] = []  # sentences about sizes of arguments that were needed as plain ints, which are not reported yet
         self.eager: str | None = None  # why all calls run eagerly behind the root's guards; None where they do not

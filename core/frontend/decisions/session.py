@@ -109,7 +109,8 @@ class Session(CountingRequester):
         self.attach(Trace(language=LANGUAGE, environment=environment), environment)
         environment.computes = graph.assumptions.computes
         sizes = ArgumentSizes(*graph.arguments, graph.hints, graph.numbers, graph.start_over) if graph.arguments is not None else None
-        self.recorder = TorchRecorder(self.trace, environment, sizes, ArrayChoices(creates=graph.assumptions.creates))
+        arrays = ArrayChoices(inputs=graph.arrays_in(self.args, self.kwargs), creates=graph.assumptions.creates)
+        self.recorder = TorchRecorder(self.trace, environment, sizes, arrays)
         self.recorder.is_compiling = graph.assumptions.is_compiling
         self.functionalizer = Functionalizer(self.trace.derive("functionalize"), self.trace, graph.grad)
         self.late = LateSizes(Relations(user_line, user_operation) if sizes is None else sizes.relations)

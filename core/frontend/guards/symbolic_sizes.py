@@ -88,12 +88,24 @@ class SizeHistory:
         moving: where sizes or ints have changed.
         pinned: the sizes that a program needs as plain ints, and the user's line that needs them.
         computes: whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed.
+        contents: how many compilations have guarded arrays by their content, since Python needs their values; None where that is the only way.
     """
 
     seen: dict[str, Any] = field(default_factory=dict)
     moving: set[Place] = field(default_factory=set)
     pinned: dict[Place, str | None] = field(default_factory=dict)
     computes: bool = True
+    contents: int | None = 0
+
+    @property
+    def guards_contents(self) -> bool:
+        """Return whether arrays may be guarded by their content: the first time, since most never change."""
+        return not self.contents
+
+    def guarded_contents(self) -> None:
+        """Remember that a compilation has done so."""
+        if self.contents is not None:
+            self.contents += 1
 
     def note(self, sizes: SymbolicSizes) -> list[str]:
         """Remember what a compilation saw; return a sentence for each symbol that it needed as a plain int for the first time."""

@@ -10,6 +10,8 @@ from dovetail.errors import TracedValueError
 from dovetail.frontend.interpreter.engine import Abandon
 from dovetail.trace import Proxy, Trace
 
+LARGEST_CONTENT = 1 << 16  # bytes of arrays that may be guarded by their content
+
 
 class ArrayNeeded(Abandon):
     """An array from outside meets traced values: the call has to be traced again, with that array as an input."""
@@ -30,6 +32,7 @@ class ArrayChoices:
         created: whether np.zeros, np.ones, np.empty or np.full ran while tracing.
         creates: whether those are traced, since the program writes traced values into what they return.
         gave_up: whether tracing with inputs failed, so that all arrays are guarded by their content.
+        guards_contents: whether arrays may be guarded by their content, where Python needs their values.
     """
 
     restarts: bool = False
@@ -38,6 +41,7 @@ class ArrayChoices:
     created: bool = False
     creates: bool = False
     gave_up: bool = False
+    guards_contents: bool = True
 
     def may_be_input(self, array: Any) -> bool:
         """Return whether an array can become an input."""
@@ -66,6 +70,8 @@ class ArrayChoices:
         if self.create(arrays):
             return True
         needed = arrays_behind(error.proxy, trace, arrays)
+        if not self.guards_contents or sum([array.nbytes for array in needed]) > LARGEST_CONTENT:
+            return False
         self.by_value |= {id(array): array for array in needed}
         for array in needed:
             self.inputs.pop(id(array), None)

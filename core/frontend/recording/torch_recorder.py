@@ -26,7 +26,7 @@ from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.interpreter.tracking.effects import DELETED
 from dovetail.frontend.recording import nn_module_tracing
-from dovetail.frontend.recording.array_choices import ArrayChoices, ArrayNeeded
+from dovetail.frontend.recording.array_choices import LARGEST_CONTENT, ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
 from dovetail.frontend.recording.changing_numbers import INPUTS, ChangingNumbers
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from dovetail.frontend.interpreter.tracking.capture import Captured
     from dovetail.frontend.interpreter.tracking.tracker import Tracker
 
-_LARGE = 1 << 16  # bytes of an array that are compared at each call
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex, "str": str}
 _NUMBERS_OF_FUNCTIONS = getattr(torch.autograd.function, "AUTOGRAD_FUNCTION_COUNTER", None)  # one for each torch.autograd.Function
 _OPERATOR_TABLES = frozenset({type(torch.ops), type(torch.ops.aten), OpOverloadPacket})
@@ -424,9 +423,9 @@ class TorchRecorder(CallHooks):
         numpy = sys.modules.get("numpy")
         if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
             return
-        if value.nbytes > _LARGE and self.choices.may_be_input(value) and self.arrays.can_be_input(value):
+        if value.nbytes > LARGEST_CONTENT and self.choices.may_be_input(value) and self.arrays.can_be_input(value):
             raise ArrayNeeded(value)
-        if value.nbytes > _LARGE or value.dtype.hasobject:
+        if value.nbytes > LARGEST_CONTENT or value.dtype.hasobject:
             raise EagerCall(f"an array of {value.nbytes} bytes is read from outside at {source}; make it a tensor: its values are read at each call")
         if isinstance(value, (numpy.matrix, numpy.ma.MaskedArray, numpy.void)):
             raise Unsupported(f"{source} is a {type(value).__name__}, which is not supported in compiled functions; pass np.asarray(x) of it")

@@ -19,7 +19,7 @@ from dovetail.frontend.environment import lift_leaf
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.known_results import picks_by_mask, with_known_masks, with_positions
 from dovetail.frontend.recording import host_numbers
-from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays
+from dovetail.frontend.recording.array_hooks import ArrayHooks, has_arrays, is_traced_array
 from dovetail.frontend.recording.tensor_methods import replaced_operator
 from dovetail.frontend.recording.tracked_environment import TrackedEnvironment
 from dovetail.frontend.subclasses import is_wrapper, overriding, untraced_value
@@ -224,9 +224,10 @@ class ValueHooks(ArrayHooks):
         if isinstance(value, TensorProxy):
             rounds = kind is int and value.spec.dtype.kind == "float" and self.environment.raising((value,)) is None
             unlike = value.spec.numel != 1 or rounds
-            if unlike or self.class_of(value) is not torch.Tensor:
+            is_array = is_traced_array(value) and not value.spec.shape
+            if unlike or not (is_array or self.class_of(value) is torch.Tensor):
                 return NULL
-            value = value.item()
+            value = prims.item(value) if is_array else value.item()
             if not isinstance(value, Proxy):
                 return kind(value)
         number = host_numbers.converted(value, kind, known=self.environment.known_numbers, raising=self.environment.raising((value,)))

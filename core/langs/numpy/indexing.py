@@ -15,6 +15,7 @@ from dovetail.langs.numpy.proxy import no_values
 from dovetail.langs.numpy.symbol import LANGUAGE, array, mark_scalars, not_traced, numpysymbol, operands, refuse_unsigned, weak
 from dovetail.langs.torch import COPIES
 from dovetail.langs.torch.indexing import put
+from dovetail.prims.sizes import Size
 from dovetail.trace import NumberProxy, TensorProxy
 
 
@@ -82,7 +83,7 @@ def is_element(x: TensorProxy, key: Any) -> bool:
 def _is_position(part: Any) -> bool:
     if isinstance(part, TensorProxy):
         return not part.spec.shape and part.spec.dtype.kind == "int"
-    return isinstance(part, int) and not isinstance(part, bool)
+    return isinstance(part, (int, Size)) and not isinstance(part, bool)
 
 
 def _indexed(x: TensorProxy, key: Any) -> TensorProxy:

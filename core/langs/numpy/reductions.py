@@ -13,6 +13,7 @@ from dovetail.errors import require
 from dovetail.langs import core
 from dovetail.langs.numpy.symbol import LANGUAGE, array, dtype_of, numpysymbol
 from dovetail.prims import Symbol
+from dovetail.prims.sizes import Size
 from dovetail.prims.spec import prod as product
 from dovetail.trace import TensorProxy
 
@@ -31,7 +32,7 @@ def reduced(prim: Callable, x: TensorProxy, axis: Axis, keepdims: bool, **option
     return core.keep_dims(out, x.spec.shape, dims) if keepdims and dims else out
 
 
-def count(x: TensorProxy, axis: Axis) -> int:
+def count(x: TensorProxy, axis: Axis) -> int | Size:
     """Count the elements that are reduced into one."""
     return product(x.spec.shape[d] for d in axes(axis, x))
 
@@ -71,7 +72,8 @@ def mean(a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False):
     x = array(a)
     dtype = _mean_dtype(x, dtype)
     total = reduced(prims.sum, core.convert(x, core.wide(dtype)), axis, keepdims)
-    return core.convert(core.div(total, float(count(x, axis))) if count(x, axis) else core.div(total, 0.0), dtype)
+    n = count(x, axis)
+    return core.convert(core.div(total, n if type(n) is Size else float(n)), dtype)
 
 
 @numpysymbol("numpy.var", methods=("var",))
