@@ -546,6 +546,28 @@ def test_two_arrays_are_written() -> None:
         np.testing.assert_allclose(ours, theirs)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: np.where(a > 0, a, b),
+        lambda a, b: np.concatenate([a, b]),
+        lambda a, b: a @ b,
+        lambda a, b: a.reshape(5),
+        lambda a, b: np.einsum("ij,j->i", a, b),
+        lambda a, b: np.clip(a, b, 1),
+        lambda a, b: a.__setitem__(0, b),
+        lambda a, b: a.__iadd__(b),
+    ],
+)
+def test_shapes_that_do_not_fit_raise_numpys_error(fn, inside: bool) -> None:
+    args = np.ones((2, 3)), np.ones(4)
+    with pytest.raises(ValueError):
+        fn(*args)
+    with pytest.raises(ValueError):
+        dovetail.jit(lambda x, *args: (x + 1, fn(*args)))(torch.ones(2) if inside else np.ones(2), *args)
+
+
 def _divided_strictly(a: np.ndarray) -> np.ndarray:
     with np.errstate(divide="raise"):
         return a / (a * 0)

@@ -14,7 +14,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, require
+from dovetail.errors import InputRuntimeError, InputValueError, Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.context import Language
 from dovetail.langs.numpy.proxy import NumpyProxy
@@ -94,7 +94,10 @@ class NumpySymbol(Symbol):
         args, kwargs = self.bind(*args, **kwargs)
         if self.name in _SIGNED_ALONE:
             refuse_unsigned(self.path, (args, kwargs))
-        result = recorder.get().record(self, args, kwargs)
+        try:
+            result = recorder.get().record(self, args, kwargs)
+        except InputRuntimeError as error:  # of what all languages share; NumPy has ValueError for shapes that do not fit
+            raise InputValueError(*error.args) from error.__cause__
         if out is not None:
             return write(out, result, casting=casting)
         if self.scalar == "always" or (self.scalar == "like" and args and getattr(args[0], "scalar", False)):
