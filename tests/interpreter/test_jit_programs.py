@@ -171,7 +171,7 @@ ASKED = {
     "range": lambda x: list(range(x.sum())),
     "tolist of a large tensor": lambda x: x.repeat(9, 9).tolist(),
     "tolist": lambda x: 1 if x.sum(0).tolist()[0] > 0 else 2,
-    "numpy": lambda x: float(x.numpy().sum()),
+    "numpy": lambda x: [1, 2, 3][x.numpy().argmax()],
     "a quotient of items": lambda x: 1 / x.sum().item(),
     "a branch on item": lambda x: 1 if x.sum().item() > 0 else 2,
     "item in a list": lambda x: x.sum().item() in [1, 2],
