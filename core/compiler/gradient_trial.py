@@ -6,8 +6,8 @@ with zeros among them, as behind a relu, and the first ones again, which show gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ SAMPLES = 4  # of gradients with other rounding, by which a difference is judged
 
 
 def gradients_differ(line: BoundSymbol, inputs: Mapping[Proxy, Any], ex: Executor, reference: Iterable[Executor]) -> str | None:
-    """Return how the gradients of `line` by `ex` differ from the reference's, for several cotangents; None where they agree."""
+    """Return how `line` differs, differentiated by `ex`, from the reference in results or gradients, for several cotangents; None where it agrees."""
     with use(check=True):  # the operations of a rule may return something else than they promise
         own = _Gradients(line, inputs, [ex])
     theirs = _Gradients(line, inputs, reference)
@@ -35,18 +35,38 @@ def gradients_differ(line: BoundSymbol, inputs: Mapping[Proxy, Any], ex: Executo
             got, expected = own(seed), theirs(seed)
         except ContractError as error:
             return f"in its gradients, {str(error).partition(chr(10))[0]}"
-        if all([agreement(a, b).difference is None for a, b in zip(got, expected, strict=True)]):
+        if all(
+            [
+                agreement(a, b).difference is None
+                for a, b in zip((*got.results, *got.gradients), (*expected.results, *expected.gradients), strict=True)
+            ]
+        ):
             continue
         wide = _Gradients(line, inputs, reference, wide=True)
         noise, exact = torch.Generator().manual_seed(0), wide(seed)
-        samples: list[list[Any]] = []
+        samples: list[Step] = []
         while len(samples) < SAMPLES:  # a difference that some samples explain, more of them explain as well
             samples.append(wide(seed, noise))
-            if (difference := differs(got, expected, exact, rounded=samples)) is None:
+            difference = got.difference(expected, exact, samples)
+            if difference is None:
                 break
         else:
-            return f"in its gradients, {difference}"
+            return difference
     return None
+
+
+class Step(NamedTuple):
+    """The differentiable results of a line, and the gradients for some cotangents of these."""
+
+    results: list[Any]
+    gradients: list[Any]
+
+    def difference(self, expected: Step, exact: Step, samples: Sequence[Step]) -> str | None:
+        """Return how this one differs beyond rounding, which `samples` show; None where it does not."""
+        if (difference := differs(self.results, expected.results, exact.results, rounded=[each.results for each in samples])) is not None:
+            return f"in its results, as its grad rule computes them, {difference}"
+        difference = differs(self.gradients, expected.gradients, exact.gradients, rounded=[each.gradients for each in samples])
+        return None if difference is None else f"in its gradients, {difference}"
 
 
 class _Gradients:
@@ -68,8 +88,8 @@ class _Gradients:
         args, kwargs = tree_map(lambda leaf: env[leaf] if is_proxy(leaf) else leaf, (self.line.args, self.line.kwargs))
         return self.line.symbol(*args, **kwargs)
 
-    def __call__(self, seed: int | None, noise: torch.Generator | None = None) -> list[Any]:
-        """Return the gradients for one choice of cotangents; with `noise`, of inputs and cotangents that are rounded otherwise."""
+    def __call__(self, seed: int | None, noise: torch.Generator | None = None) -> Step:
+        """Return the results, and the gradients for one choice of cotangents; with `noise`, of inputs and cotangents that are rounded otherwise."""
         values, epsilon = self.inputs, max(self.epsilons, default=0.0)
         if noise is not None:
             values = [_rounded(x, eps, noise) if eps else x for x, eps in zip(values, self.epsilons)]
@@ -79,7 +99,8 @@ class _Gradients:
             if noise is not None:
                 cotangents = [_rounded(g, epsilon, noise) for g in cotangents]
             differentiable = [x for x in values if isinstance(x, Tensor) and x.requires_grad]
-            return list(torch.autograd.grad(results, differentiable, cotangents, allow_unused=True))
+            gradients = torch.autograd.grad(results, differentiable, cotangents, allow_unused=True)
+        return Step([x.detach() for x in results], list(gradients))
 
 
 def _cotangents(results: Iterable[Tensor], seed: int | None) -> list[Tensor]:

@@ -540,14 +540,55 @@ def test_the_numbers_drawn_are_those_of_a_call_without_a_trial():
     assert all(torch.equal(a, F.dropout(torch.sin(x))) for a in got)
 
 
-def test_an_execution_transform_is_compared_as_the_operation_it_stands_for():
+TRANSFORMS = {  # of torch.sub: how it computes, by a kernel of the executor and by dovetail.prims, and the factor of that kernel which is right
+    "a kernel": (lambda kernel, a, b: kernel(a, b), 1.0),
+    "two kernels": (lambda kernel, a, b: kernel(kernel(a, b), b), 0.5),
+    "a kernel, then a prim": (lambda kernel, a, b: dovetail.prims.neg(kernel(b, a)), 1.0),
+    "a prim, then a kernel": (lambda kernel, a, b: kernel(dovetail.prims.neg(b), dovetail.prims.neg(a)), 1.0),
+    "a prim that another executor runs": (lambda kernel, a, b: dovetail.prims.sub(a, b), None),
+    "another prim": (lambda kernel, a, b: dovetail.prims.add(a, b), None),
+    "a kernel that gets one argument": (lambda kernel, a, b: kernel(a, a), None),
+    "a kernel that gets them the other way round": (lambda kernel, a, b: kernel(b, a), -1.0),
+}
+
+
+@pytest.mark.parametrize("case", TRANSFORMS)
+@pytest.mark.parametrize("factor", [1.0, 0.5, -1.0])
+def test_an_execution_transform_is_compared_as_the_operation_it_stands_for(case, factor):
+    transform, right_factor = TRANSFORMS[case]
     own = OperatorExecutor("own")
-    double = own.operation("double", lambda x: x * 2.5, meta=lambda x: x)
-    plain = own.operation("plain_sin", lambda x: torch.sin(x), meta=lambda x: x)
-    own.implements(torch.square, execution_transform=lambda input: double(plain(input)))
-    fn = dovetail.jit(lambda x: torch.square(x) + 1, executors=[own])
-    x = torch.randn(8)
-    with pytest.warns(dovetail.DisagreementWarning, match=r"torch\.square"):
-        assert torch.equal(fn(x), torch.square(x) + 1)
-    fn(x)
-    assert {row.actual for row in dovetail.explain(fn).rows if row.actual} == {"torch"}
+    kernel = own.operation("scaled", lambda a, b: (a - b) * factor, meta=lambda a, b: a.fresh(), replace=True)
+    own.implements(torch.sub, execution_transform=lambda input, other, alpha=1: transform(kernel, input, other))
+    fn = dovetail.jit(lambda a, b: torch.sub(a, b) + 1, executors=[own])
+    inputs = [(torch.randn(8), torch.randn(8)) for _ in range(3)]
+    right, warned = calls(fn, inputs, lambda a, b: torch.sub(a, b) + 1)
+    agrees = case == "a prim that another executor runs" or (factor == right_factor and case != "two kernels")
+    assert right == [True] * 3 and len(warned) == (not agrees)
+    assert all("torch.sub" in str(each) for each in warned)
+    assert not agrees or "agreed" in message(fn)["own", "torch.sub"]
+
+
+def test_a_kernel_behind_an_execution_transform_may_not_write_into_its_argument():
+    own = OperatorExecutor("own")
+    kernel = own.operation("rectified", lambda a, floor: a.clamp_(min=floor), meta=lambda a, floor: a.fresh())
+    own.implements(torch.relu, execution_transform=lambda input: kernel(input, 0.0))
+    fn = dovetail.jit(lambda x: torch.relu(x) + x, executors=[own])
+    right, warned = calls(fn, [(torch.randn(8),) for _ in range(2)], lambda x: torch.relu(x) + x)
+    assert right == [True] * 2 and len(warned) == 1 and "it wrote into its argument" in str(warned[0])
+
+
+@pytest.mark.parametrize("error", [0.0, 1.0])
+def test_what_a_grad_rule_computes_forward_is_compared_too(error):
+    own = OperatorExecutor("own")
+
+    def rule(input):
+        out = torch.relu(input) + error
+        put_grad(input, get_grad(out) * (input > 0))
+        return out
+
+    own.implements(torch.relu, torch.relu, grad=rule)
+    fn = dovetail.jit(lambda x: torch.relu(x) * 2, executors=[own])
+    inputs = [(torch.randn(8, requires_grad=True),) for _ in range(2)]
+    right, warned = calls(fn, inputs, lambda x: torch.relu(x) * 2)
+    assert right == [True] * 2 and len(warned) == (error != 0)
+    assert all("in its results, as its grad rule computes them" in str(each) for each in warned)

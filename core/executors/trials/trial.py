@@ -13,7 +13,7 @@ which lines have their turn, `judge` compares, and of a line that is too large `
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from types import GeneratorType
 from typing import Any
@@ -24,9 +24,9 @@ from dovetail.executors.dispatching.regions import RegionSymbol
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.executors.trials.budget import Account, TriedLine, following, next_round
 from dovetail.executors.trials.judge import ROUND, GradientDisagreement, Judge
-from dovetail.executors.trials.reference import generators, interpreted, is_region, referees, restore
+from dovetail.executors.trials.reference import draws, generators, interpreted, is_region, referees, restore
 from dovetail.prims.spec import TensorSpec
-from dovetail.trace import BoundSymbol, Proxy, Trace, release
+from dovetail.trace import BoundSymbol, Proxy, Trace, release, renamed
 from dovetail.trace.collector import without_collector
 
 
@@ -94,13 +94,13 @@ class Trial:
                 continue
             if unit is None:
                 lines.append(line)
-            elif unit[1] == 1:
-                lines.append(self._beside(line, unit[0], len(self.tried)))
+            elif unit.left == 1:
+                lines.append(self._beside(line, unit, len(self.tried)))
             else:
-                unit[1] -= 1
+                unit.left -= 1
                 lines.append(line)
-                if unit[1] == 1:
-                    lines += self._behind(unit[0], line, known, len(self.tried))
+                if unit.left == 1:
+                    lines += self._behind(unit, line.where, known, len(self.tried))
         new.lines = lines + [
             self._gradient(line, ex, i) for i, (line, ex) in enumerate(self.by_rules) if known.issuperset(line.reads) and self._mode(ex.name)
         ]
@@ -118,21 +118,25 @@ class Trial:
         line.implementation = Implementation(ex.name, f"gradient_trial_{number}", run)
         return line
 
-    def _units(self) -> dict[Any, list[Any]]:
-        """Return, for each tried line, the operation that it stands for, and one more than how many lines do so; 1 for a line alone."""
+    def _units(self) -> dict[Any, Unit]:
+        """Return, for each tried line, what it is compared as."""
         shown = {_mark(line) for line in self.trace.lines}
-        units: dict[Any, list[Any]] = {}
-        several: dict[int, list[Any]] = {}
+        units: dict[Any, Unit] = {}
+        several: dict[int, Unit] = {}
         for line in self.trace.lines:
-            if line.implementation is None or not self._mode(line.implementation.executor):
+            if line.implementation is None:
                 continue
-            operation, marks = (line, ()) if is_region(line) else self.stands_for.get(_mark(line), (line, ()))
-            if len(marks) > 1 and all([mark in shown for mark in marks]):
-                unit = several.setdefault(id(operation), [operation, 1])
-                unit[1] += 1
-                units[_mark(line)] = unit
-            else:
-                units[_mark(line)] = [line, 1]
+            alone = Unit(line, line.implementation.executor)
+            unit, marks = (alone, ()) if is_region(line) else self.stands_for.get(_mark(line), (alone, ()))
+            transformed = not self.replaced.keys().isdisjoint(unit.operation.writes) and not draws(unit.operation)  # its kernel may draw others
+            whole = renamed(unit.operation, {p: _now(p, self.replaced) for p in unit.operation.writes}) if transformed else line
+            if transformed and len(marks) == 1 and whole.out is line.out and set(whole.reads) <= set(line.reads):
+                alone = Unit(whole, unit.executor)
+            elif (transformed or len(marks) > 1) and all([mark in shown for mark in marks]):
+                alone = several.setdefault(id(unit.operation), Unit(unit.operation, unit.executor))
+                alone.left += 1
+            if self._mode(alone.executor):
+                units[_mark(line)] = alone
         return units
 
     def _mode(self, executor: str) -> str | None:
@@ -148,12 +152,12 @@ class Trial:
         self.tried.append(tried)
         return tried
 
-    def _beside(self, line: BoundSymbol, operation: BoundSymbol, number: int) -> BoundSymbol:
+    def _beside(self, line: BoundSymbol, unit: Unit, number: int) -> BoundSymbol:
         """Return `line`, run by a function that compares."""
         implementation = line.implementation
-        tried = self._new(operation, implementation.executor, line.where)
+        tried = self._new(unit.operation, unit.executor, line.where)
         specs = [p.spec for p in line.reads]
-        if is_region(operation) and not any([isinstance(spec, TensorSpec) and spec.dtype.kind == "int" for spec in specs]):
+        if is_region(line) and not any([isinstance(spec, TensorSpec) and spec.dtype.kind == "int" for spec in specs]):
             tried.kernel = id(implementation.fn), *specs  # without indices, the layout alone says where it reads and writes
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -161,10 +165,10 @@ class Trial:
 
         return line.replace(implementation=replace(implementation, name=f"{implementation.name}_trial_{number}", fn=run, path=None))
 
-    def _behind(self, operation: BoundSymbol, last: BoundSymbol, known: set[Proxy], number: int) -> list[BoundSymbol]:
-        """Return a line that compares the results of an operation that several lines stand for, after the last of them."""
-        executor = last.implementation.executor
-        tried = self._new(operation, executor, last.where)
+    def _behind(self, unit: Unit, where: str | None, known: set[Proxy], number: int) -> list[BoundSymbol]:
+        """Return a line that compares the results of an operation that other lines stand for, after the last of them, which is at `where`."""
+        operation, executor = unit.operation, unit.executor
+        tried = self._new(operation, executor, where)
         results = [_now(p, self.replaced) for p in operation.writes]
         reads = list(dict.fromkeys(operation.reads))
         if not all([p in known for p in (*reads, *results)]):
@@ -180,6 +184,18 @@ class Trial:
         line.writes = results
         line.implementation = Implementation(executor, f"trial_{number}", run)
         return [line]
+
+
+@dataclass(eq=False)
+class Unit:
+    """What lines are compared as: the operation that they stand for, by the executor that claimed it.
+
+    `left` is 1 for a line alone, else one more than how many of the lines have not run.
+    """
+
+    operation: BoundSymbol
+    executor: str
+    left: int = 1
 
 
 class Stages:
@@ -207,22 +223,23 @@ def trial_of(
     if account is None or set(modes.values()) == {"off"}:
         return None
     trace = traces[-1]
+    dispatched = next(trace for trace in traces if trace.dispatch_record is not None)
     running = {line.implementation.executor for line in trace.lines if line.implementation is not None}
+    running |= {decision.offers[-1].executor for decision in dispatched.dispatch_record.decisions if decision.runs}
     reference = referees(executors)
     names = {ex.name for ex in executors if ex not in reference and modes.get(ex.name, modes["*"]) != "off"}
     if not reference or not (running & names or by_rules):
         return None
-    dispatched = next(trace for trace in traces if trace.dispatch_record is not None)
     return Trial(trace, dispatched, executors, account, by_rules) or None
 
 
-def _stands_for(dispatched: Trace) -> dict[Any, tuple[BoundSymbol, tuple[Any, ...]]]:
+def _stands_for(dispatched: Trace) -> dict[Any, tuple[Unit, tuple[Any, ...]]]:
     """Return, for each line, the outermost operation that it stands for, and all lines that do so."""
-    stands_for: dict[Any, tuple[BoundSymbol, tuple[Any, ...]]] = {}
+    stands_for: dict[Any, tuple[Unit, tuple[Any, ...]]] = {}
     for decision in dispatched.dispatch_record.decisions:
         marks = tuple(_mark(line) for line in decision.runs)
         for mark in marks:
-            stands_for.setdefault(mark, (decision.line, marks))
+            stands_for.setdefault(mark, (Unit(decision.line, decision.offers[-1].executor), marks))
     return stands_for
 
 
