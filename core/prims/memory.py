@@ -84,4 +84,4 @@ def get_grad(out: TensorSpec) -> TensorSpec:
 @prim(tags={Tag.MEMORY, Tag.NO_GRAD})
 def put_grad(x: TensorSpec, gx: TensorSpec) -> None:
     """Add `gx` to the cotangent of a forward argument; only inside an interleaved grad rule."""
-    require(x.agrees(gx), "expected a cotangent like {}, got {}", x, gx)
+    require(isinstance(gx, TensorSpec) and x.agrees(gx), "expected a cotangent like {}, got {}", x, gx)

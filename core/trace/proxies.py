@@ -10,6 +10,11 @@ from dovetail.prims import NumberSpec, TensorSpec, recorder
 from dovetail.prims.sizes import is_symbolic
 from dovetail.trace.source_location import user_line
 
+PRIMS_ALONE = (
+    "torch functions, methods and indices are not recorded in an execution transform or a pass; call dovetail.prims, or symbols of your own, "
+    "as OperatorExecutor.operation defines them"
+)
+
 
 def current_language() -> dict[str, Callable]:
     """Return the operators of the language in force: that of the operation being recorded."""
@@ -17,13 +22,18 @@ def current_language() -> dict[str, Callable]:
     try:
         return trace.language
     except AttributeError:
-        raise NotTracing("a proxy is valid only while its program is traced; this one was kept after make_trace or jit returned") from None
+        raise NotTracing(
+            "a proxy is valid only while its program is traced; this one was kept after make_trace or jit returned, or is an argument of a "
+            "checker, which reads x.spec alone"
+        ) from None
 
 
 def _operator(name: str) -> Callable:
     def operator(self: Any, *others: Any) -> Any:
         meaning = current_language().get(name)
-        return NotImplemented if meaning is None else meaning(self, *others)
+        if meaning is None:
+            raise NotTracing(PRIMS_ALONE)
+        return meaning(self, *others)
 
     return operator
 

@@ -21,7 +21,7 @@ from dovetail.executors import ExecutorWarning, Priority
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.discovery.plugin_errors import ask
 from dovetail.executors.discovery.registry import REGISTRY
-from dovetail.extend import OperatorExecutor, make_prim
+from dovetail.extend import OperatorExecutor, make_prim, put_grad
 from dovetail.prims import no_recorder, recorder
 from dovetail.trace import Trace, recording
 
@@ -287,6 +287,19 @@ def test_30_an_execution_transform_that_raises_says_whose_it_is():
         explained(lambda x: torch.sin(x), torch.ones(3), executors=[of("own", torch.sin, None, execution_transform=broken)])
     assert all(words in str(raised.value) for words in (*EVERYTHING, "the execution transform of own", "ValueError: the kernel fell over"))
     assert isinstance(raised.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("transform", [lambda x: x[:1], lambda x: torch.relu(x), lambda x: x.clamp(min=0)])
+def test_30_an_execution_transform_that_calls_torch_is_told_what_to_call(transform):
+    with pytest.raises(ExecutorError, match=r"execution transform of own(.|\n)*call dovetail\.prims, or symbols of your own"):
+        explained(lambda x: torch.sin(x), torch.ones(3, 3), executors=[of("own", torch.sin, None, execution_transform=transform)])
+
+
+@pytest.mark.parametrize("cotangent", [None, 1.0])
+def test_30_a_grad_rule_that_sets_no_tensor_as_a_cotangent_says_so(cotangent):
+    own = of("own", torch.sin, torch.sin, grad=lambda input: (torch.sin(input), put_grad(input, cotangent))[0])
+    with pytest.raises(ExecutorError, match=r"the grad rule of own(.|\n)*expected a cotangent like cpu f32\[3\], got"):
+        explained(lambda x: torch.sin(x), torch.ones(3, requires_grad=True), executors=[own])
 
 
 def test_30_an_execution_transform_that_gives_another_result_says_which():

@@ -13,6 +13,7 @@ import torch
 from dovetail.errors import EagerCall, NotTracing, Unsupported, require
 from dovetail.prims import recorder
 from dovetail.trace import TensorProxy, requires_grad
+from dovetail.trace.proxies import PRIMS_ALONE
 
 FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: queries that also work outside of tracing, as in a checker; see queries.py
 
@@ -108,8 +109,11 @@ class TorchProxy(TensorProxy):
 
 def _environment() -> Any:
     try:
-        return recorder.get().environment
+        environment = recorder.get().environment
     except AttributeError:
         raise NotTracing(
             "a traced tensor was used after dovetail.make_trace or jit returned; return it from the function, and read only x.spec in a checker"
         ) from None
+    if not hasattr(environment, "language"):
+        raise NotTracing(PRIMS_ALONE)
+    return environment
