@@ -70,6 +70,10 @@ def jit(
         raise TypeError("the function is compiled already; pass the original function to jit")
     if not callable(fn):
         raise TypeError(f"jit compiles a function or a torch.nn.Module, not {type(fn).__name__}")
+    if isinstance(fn, type) and issubclass(fn, torch.nn.Module):
+        raise TypeError(
+            f"jit compiles a torch.nn.Module, and {fn.__name__} is a class of them; compile an instance: dovetail.jit({fn.__name__}(...))"
+        )
     _check_synchronous(fn)
     _check_options(**more)
     if is_data_parallel(fn):

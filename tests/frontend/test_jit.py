@@ -343,6 +343,8 @@ def test_jit_refuses_what_it_cannot_compile():
         dovetail.jit(3)
     with pytest.raises(TypeError, match="compiled already"):
         dovetail.jit(dovetail.jit(torch.sin))
+    with pytest.raises(TypeError, match=r"Linear is a class of them; compile an instance: dovetail\.jit\(Linear\(\.\.\.\)\)"):
+        dovetail.jit(torch.nn.Linear)
     with pytest.raises(dovetail.DovetailError, match="no executor is called 'tritn'"):
         dovetail.jit(torch.sin, executors=["tritn"])
     with pytest.raises(dovetail.DovetailError, match="call the function first"):
