@@ -195,8 +195,10 @@ class TorchEnvironment(Environment):
             out, kwargs = kwargs["out"], {k: v for k, v in kwargs.items() if k != "out"}
             if out is None:
                 return self.call(plain, args, kwargs)
-            if func in FACTORIES and kwargs.get("dtype") is None:
-                kwargs["dtype"] = out.dtype  # what the numbers are rounded to, and drawn in
+            if func in _IN_DTYPE_OF_OUT and kwargs.get("dtype") is None:
+                kwargs["dtype"] = out.dtype  # what the numbers are rounded to, drawn in, and added up in
+            if func in _MEANS and args and args[0].is_floating_point() and out.is_floating_point() and args[0].dtype.itemsize < out.dtype.itemsize:
+                args = (args[0].to(out.dtype), *args[1:])
             result = self.call(plain, args, kwargs)
             differentiable = torch.is_grad_enabled() and any(map(requires_grad, proxies((result, out))))
             require(not differentiable, _NO_GRADIENT, getattr(func, "__name__", func), error=RuntimeError)
@@ -264,6 +266,8 @@ def constant_copy(tensor: torch.Tensor, trace: Trace) -> Proxy:
 
 
 _CREATING = frozenset({*FACTORIES, torch.asarray})  # what creates a tensor on the default device
+_IN_DTYPE_OF_OUT = frozenset({*FACTORIES, torch.sum, torch.prod, torch.cumsum, torch.cumprod})
+_MEANS = frozenset({torch.mean, torch.nanmean, torch.nansum, torch.var, torch.std})  # which add up in the dtype of out= as well, of floats alone
 _COUNTING = frozenset({torch.arange, torch.range, torch.linspace, torch.logspace})  # which leave the shape of out= as it is
 SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # their results share memory that exists already
 

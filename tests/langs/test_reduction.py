@@ -166,3 +166,34 @@ def test_more_equal_elements_than_float16_counts_share_a_gradient(fn):
     dovetail.jit(fn)(ours).backward(torch.tensor(8.0, dtype=torch.float16))
     fn(eagers).backward(torch.tensor(8.0, dtype=torch.float16))
     torch.testing.assert_close(ours.grad, eagers.grad)
+
+
+ACCUMULATED = {  # what eager mode adds up, or multiplies, in the dtype of out=
+    "sum": lambda x, out: torch.sum(x, 1, out=out),
+    "nansum": lambda x, out: torch.nansum(x, 1, out=out),
+    "mean": lambda x, out: torch.mean(x, 1, out=out),
+    "nanmean": lambda x, out: torch.nanmean(x, 1, out=out),
+    "prod": lambda x, out: torch.prod(x, 1, out=out),
+    "var": lambda x, out: torch.var(x, 1, out=out),
+    "std": lambda x, out: torch.std(x, 1, correction=0, out=out),
+    "cumsum": lambda x, out: torch.cumsum(x, 1, out=out),
+    "cumprod": lambda x, out: torch.cumprod(x, 1, out=out),
+}
+
+
+@pytest.mark.parametrize("name", ACCUMULATED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("into", [torch.float64, torch.float32, torch.int64], ids=str)
+def test_results_are_accumulated_in_the_dtype_of_out(name, dtype, into):
+    x = (torch.randn(3, 70) * 3).to(dtype)
+    mine, theirs = (torch.zeros((3, 70) if name.startswith("cum") else 3, dtype=into) for _ in range(2))
+    compiled = dovetail.jit(ACCUMULATED[name])
+    try:
+        ACCUMULATED[name](x, theirs)
+    except RuntimeError:
+        with pytest.raises(RuntimeError):
+            compiled(x, mine)
+        return
+    for _ in range(2):
+        assert compiled(x, mine) is mine
+        torch.testing.assert_close(mine, theirs, rtol=1e-12 if into is torch.float64 else None, atol=0 if into is torch.float64 else None)
