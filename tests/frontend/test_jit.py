@@ -219,7 +219,7 @@ def test_a_branch_on_a_tensors_value_names_the_users_line():
 
 @pytest.mark.parametrize(
     "ask",
-    [int, bool, lambda x: [1, 2][x], lambda x: float(x.numpy())],
+    [int, bool, lambda x: [1, 2][x], lambda x: complex(x.numpy())],
     ids=["int", "bool", "index", "numpy"],
 )
 def test_asking_for_a_value_is_refused(ask):
