@@ -420,9 +420,9 @@ def test_9_numbers_are_written_by_conversions():
 
 
 def nonzero_into(x, out):
-    found = torch.nonzero(x, out=out)
-    found.add_(1)
-    return found, out * 2, found is out
+    places = torch.nonzero(x, out=out)
+    places.add_(1)
+    return places, out * 2, places is out
 
 
 def selected_into(x, out):
