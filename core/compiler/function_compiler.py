@@ -17,7 +17,7 @@ from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Priority
 from dovetail.frontend.arrays.detection import has_arrays
 from dovetail.frontend.decisions.requests import Need
-from dovetail.frontend.guards.symbolic_sizes import SizeHistory, SymbolicSizes, is_dynamic
+from dovetail.frontend.guards.symbolic_sizes import ContentGuards, SizeHistory, SymbolicSizes, is_dynamic
 from dovetail.frontend.modules.wrapped_modules import gradient_stage_bytes
 from dovetail.trace import BoundSymbol, leaves
 from dovetail.trace.source_location import warn_caller
@@ -64,7 +64,7 @@ class FunctionCompiler:
         exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
         decisions = "error" if exact else self.decisions or options.DECISIONS.read()
         if decisions == "error":
-            self.sizes.contents = None
+            self.sizes.content_guards = ContentGuards.REQUIRED
         need = needed_value(self.fn, call.args, call.kwargs, call.executors) if self.needed_values and decisions != "error" else None
         if need is not None and (decided := self.with_decisions(call, need, decisions, goes_on)) is not None:
             return decided
@@ -82,7 +82,7 @@ class FunctionCompiler:
                 return decided
             except (EagerCall, TracedValueError, Unsupported) as error:
                 if not self.sizes.guards_contents:
-                    self.sizes.contents = None
+                    self.sizes.content_guards = ContentGuards.REQUIRED
                     return self.compile(call, symbolic=symbolic, goes_on=goes_on)
                 if isinstance(error, EagerCall):
                     raise EagerCall(str(error) or str(refused)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import torch
@@ -79,6 +80,14 @@ def is_dynamic(x: object) -> bool:
 Place = tuple[str, int | None]  # a source as text, and a dimension; None for an int
 
 
+class ContentGuards(Enum):
+    """Whether compilations of one function have guarded arrays by their content."""
+
+    UNUSED = "none has"
+    USED = "one has, and arrays that change are inputs from then on"
+    REQUIRED = "nothing else compiles the function"
+
+
 @dataclass
 class SizeHistory:
     """What earlier compilations of one function saw of the sizes in its calls.
@@ -88,24 +97,24 @@ class SizeHistory:
         moving: where sizes or ints have changed.
         pinned: the sizes that a program needs as plain ints, and the user's line that needs them.
         computes: whether numbers that are computed of sizes are numbers of the program; not where tracing it so has failed.
-        contents: how many compilations have guarded arrays by their content, since Python needs their values; None where that is the only way.
+        content_guards: whether arrays were guarded by their content, since Python needs their values.
     """
 
     seen: dict[str, Any] = field(default_factory=dict)
     moving: set[Place] = field(default_factory=set)
     pinned: dict[Place, str | None] = field(default_factory=dict)
     computes: bool = True
-    contents: int | None = 0
+    content_guards: ContentGuards = ContentGuards.UNUSED
 
     @property
     def guards_contents(self) -> bool:
         """Return whether arrays may be guarded by their content: the first time, since most never change."""
-        return not self.contents
+        return self.content_guards is not ContentGuards.USED
 
     def guarded_contents(self) -> None:
         """Remember that a compilation has done so."""
-        if self.contents is not None:
-            self.contents += 1
+        if self.content_guards is ContentGuards.UNUSED:
+            self.content_guards = ContentGuards.USED
 
     def note(self, sizes: SymbolicSizes) -> list[str]:
         """Remember what a compilation saw; return a sentence for each symbol that it needed as a plain int for the first time."""
