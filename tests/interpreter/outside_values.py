@@ -43,6 +43,8 @@ PATHS = {
     "dict": ("d={'n':None}", "d['n']", "d['n']=v"),
     "dict get": ("d={'n':None}", "d.get('n')", "d['n']=v"),
     "dict values": ("d={'n':None}", "list(d.values())[0]", "d['n']=v"),
+    "dict, a negative key": ("d={0:7,-1:None}", "d[-1]", "d[-1]=v"),
+    "dict items, a negative key": ("d={0:7,-1:None}", "[q for _, q in d.items()][-1]", "d[-1]=v"),
     "defaultdict": ("d=collections.defaultdict(int)", "d['n']", "d['n']=v"),
     "ordered": ("d=collections.OrderedDict(n=None)", "d['n']", "d['n']=v"),
     "chainmap": ("d={'n':None}\nc=collections.ChainMap({},d)", "c['n']", "d['n']=v"),

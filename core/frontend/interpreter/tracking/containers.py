@@ -175,7 +175,7 @@ class Containers:
         except IndexError:
             self.guard("len", source, base.__len__(owner))
             raise
-        if isinstance(key, int) and key < 0:
+        if not isinstance(owner, MAPPINGS) and isinstance(key, int) and key < 0:
             self.guard("len", source, base.__len__(owner))
             key += base.__len__(owner)
         return self.reach(value, self.sources.item(source, key))
