@@ -92,7 +92,6 @@ from dovetail.torch_internals.subgradients import CLAMP_BY_TENSORS as CLAMP_BY_T
 from dovetail.torch_internals.subgradients import FMAX as FMAX
 from dovetail.torch_internals.subgradients import SUBGRADIENTS as SUBGRADIENTS
 from dovetail.torch_internals.subgradients import Subgradient as Subgradient
-from dovetail.torch_internals.tensors import C_MODULE as C_MODULE
 from dovetail.torch_internals.tensors import C_NAMESPACES as C_NAMESPACES
 from dovetail.torch_internals.tensors import C_NN as C_NN
 from dovetail.torch_internals.tensors import CORRECT_ALIASING as CORRECT_ALIASING
@@ -110,6 +109,7 @@ from dovetail.torch_internals.tensors import OpOverloadPacket as OpOverloadPacke
 from dovetail.torch_internals.tensors import change_shape as change_shape
 from dovetail.torch_internals.tensors import counts_storage_uses as counts_storage_uses
 from dovetail.torch_internals.tensors import has_storage as has_storage
+from dovetail.torch_internals.tensors import is_c_class as is_c_class
 from dovetail.torch_internals.tensors import is_zero_tensor as is_zero_tensor
 from dovetail.torch_internals.tensors import make_jagged as make_jagged
 from dovetail.torch_internals.tensors import make_wrapper as make_wrapper

@@ -103,6 +103,11 @@ C_NAMESPACES = ("torch._VF", C_NN, *(f"torch._C._{name}" for name in ("linalg", 
 FUNCTORCH_MODULE = "torch._C._functorch"
 
 
+def is_c_class(cls: type) -> bool:
+    """Return whether a class is C code of torch's; pybind11 makes some that say they are of a public module."""
+    return cls.__module__ == C_MODULE or (type(cls).__name__ == "pybind11_type" and cls.__module__.partition(".")[0] == "torch")
+
+
 def counts_storage_uses() -> bool:
     """Return whether `storage_use_count` can be relied on."""
     return STORAGE_USE_COUNT.problem is None

@@ -226,3 +226,22 @@ def test_a_refused_program_leaves_hooks_on_saved_tensors_as_they_were():
     with pytest.raises(Unsupported):
         dovetail.jit(program)(torch.ones(3))
     assert DISABLED() is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("check", ["can_use_flash_attention", "can_use_efficient_attention"])
+def test_kernels_of_cuda_do_not_compute_attention_of_other_devices(check, device):
+    def program(q, k, mask):
+        params = torch.backends.cuda.SDPAParams(q, k, k, mask, 0.0, False, False)
+        if getattr(torch.backends.cuda, check)(params, False) or getattr(torch.backends.cuda, check)(params=params):
+            return q
+        return F.scaled_dot_product_attention(q, k, k, mask) + 1
+
+    compiled = dovetail.jit(program)
+    for length in (8, 8, 9, 10):
+        q, k, mask = (torch.rand(shape, device=device) for shape in ((1, 2, 4, 16), (1, 2, length, 16), (4, length)))
+        result = compiled(q, k, mask)
+        assert result.shape == q.shape
+        if device == "cpu":
+            torch.testing.assert_close(result, program(q, k, mask))
+    assert compiled.cache_info().programs == (2 if device == "cpu" else 3)

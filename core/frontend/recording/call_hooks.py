@@ -33,6 +33,8 @@ from dovetail.frontend.interpreter.tracking.rules import name_of
 from dovetail.frontend.known_results import depends_on_values
 from dovetail.frontend.modules.compiled_module import CompiledModule
 from dovetail.frontend.recording import nn_module_tracing
+from dovetail.frontend.recording.attention_checks import PARAMS as ATTENTION_PARAMS
+from dovetail.frontend.recording.attention_checks import AttentionParams
 from dovetail.frontend.recording.control_flow import program_of
 from dovetail.frontend.recording.function_rules import RULES, untraced_transform
 from dovetail.frontend.recording.generators import generator_method, guard_same
@@ -48,7 +50,6 @@ from dovetail.langs.torch import FACTORIES, LANGUAGE, REFUSED, SymbolicInt, is_o
 from dovetail.langs.torch.foreach import LISTS_IN_PLACE
 from dovetail.prims import Symbol, recorder
 from dovetail.torch_internals import (
-    C_MODULE,
     DEVICES,
     FUNCTORCH_MODULE,
     GROUP_TENSORS,
@@ -57,6 +58,7 @@ from dovetail.torch_internals import (
     TorchDispatchMode,
     compiled_by_dynamo,
     function_applied,
+    is_c_class,
     notes_module,
     scripted,
     switches_torch_function,
@@ -206,7 +208,9 @@ class CallHooks(ValueHooks):
             return cls(*args, **kwargs)
         if is_wrapper_class(cls):
             return self.of_wrappers().construct(tracker, cls, args, kwargs)
-        if cls.__module__ == C_MODULE and any(map(is_proxy, args)):  # some read the memory of what they get as a tensor's, without a check
+        if cls is ATTENTION_PARAMS and not kwargs and any(map(is_proxy, args)):
+            return AttentionParams(*args)
+        if is_c_class(cls) and any(map(is_proxy, args)):  # some read the memory of what they get as a tensor's, without a check
             raise Unsupported(f"{name_of(cls)} is C code of PyTorch's about tensors with memory; call it outside\n  called at {user_line()}")
         if type(cls) is _TENSOR_CLASS and any(map(is_proxy, args)) and not is_torch(cls):
             raise Unsupported(

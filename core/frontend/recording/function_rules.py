@@ -24,6 +24,7 @@ from dovetail.frontend.classify_calls import OVERRIDE_CHECKS, is_tensor_class
 from dovetail.frontend.interpreter.frame import Frame
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.array_hooks import is_traced_array
+from dovetail.frontend.recording.attention_checks import CHECKS, can_use
 from dovetail.frontend.recording.control_flow import CONTROL_FLOW
 from dovetail.frontend.recording.data_writes import is_replaced
 from dovetail.frontend.recording.generators import TRACED, guard_same
@@ -208,6 +209,7 @@ def _context(cls: type, rule: Callable) -> dict[Any, Rule]:
 RULES: dict[Any, Rule] = {
     **dict.fromkeys(CALLS, _by_autograd),
     **dict.fromkeys(CHANGES, _change_metadata),
+    **dict.fromkeys(CHECKS, can_use),
     **dict.fromkeys(CONTROL_FLOW, _control_flow),
     **dict.fromkeys(OVERRIDE_CHECKS, _has_overrides),
     **dict.fromkeys(_OF_INFERENCE, _is_inference),
