@@ -188,7 +188,15 @@ def blocked_sum(input):
     return input.flatten().view(-1, 1000).sum(0).sum()
 
 
+def sum_by_two(input, dim):
+    return sum(input.unflatten(dim, (-1, 2)).unbind(dim)).sum(dim)
+
+
 RIGHT = {
+    "a sum of what is positive first and negative then": (
+        *(torch.sum, sum_by_two),
+        lambda: (torch.rand(64, 1024) * torch.cat([torch.ones(512), -torch.ones(512)]), 1),
+    ),
     "a long sum in blocks": (torch.sum, blocked_sum, lambda: (torch.randn(1_000_000),)),
     "a long sum, one after the other": (torch.sum, lambda input: input.cumsum(0)[-1], lambda: (torch.randn(100_000),)),
     "a sum of bfloat16": (torch.sum, lambda input: input.float().sum().bfloat16(), lambda: (torch.randn(100_000).bfloat16(),)),

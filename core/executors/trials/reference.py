@@ -220,7 +220,10 @@ class _Wide:
             error.masked_fill_(x.to(narrow) == x, 0.0)
         if line.symbol in SUMS and not _whole((args, kwargs)):
             epsilon = min(epsilon, torch.finfo(torch.float32).eps)
-            error += _partial_sums(fn, args, kwargs, x).mul_(epsilon * _growth(line))
+            sums = _partial_sums(fn, args, kwargs, x)
+            if line.symbol is prims.sum:
+                sums = torch.maximum(sums, _largest_on_the_way(args[0], kwargs["dims"]).view(x.shape))
+            error += sums.mul_(epsilon * _growth(line))
         if line.symbol is prims.var_mean and p is line.out[1]:
             error += _error_of_mean(args[0], kwargs["dims"]).mul_(min(epsilon, torch.finfo(torch.float32).eps))
         finite = bool(torch.isfinite(x.sum()))  # where it is not, some of x may be
@@ -258,6 +261,13 @@ def _partial_sums(fn: Callable, args: tuple, kwargs: dict, x: Tensor) -> Tensor:
     squares = tree_map(lambda leaf: leaf.abs().square() if isinstance(leaf, Tensor) and leaf.dtype in _WIDE_TYPES else leaf, (args, kwargs))
     total = fn(*squares[0], **squares[1])
     return total.abs().sqrt() + x.abs()
+
+
+def _largest_on_the_way(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """How large sums become, with signs as they are, where elements are added in the order of the tensor."""
+    kept = [d for d in range(x.ndim) if d not in dims]
+    rows = x.permute(*kept, *dims).flatten(len(kept)) if dims else x.unsqueeze(-1)
+    return rows.cumsum(-1).abs().amax(-1) if rows.shape[-1] else x.new_zeros(rows.shape[:-1]).abs()
 
 
 def _error_of_mean(x: Tensor, dims: tuple[int, ...]) -> Tensor:
