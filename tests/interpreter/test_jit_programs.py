@@ -610,3 +610,9 @@ def test_a_module_that_a_call_makes_is_the_same_program_after_dynamo_was_used():
     torch._dynamo.mutation_guard.install_generation_tagging_init()
 
     agrees(lambda x: nn.Softmax(-1)(x), X)
+
+
+def test_no_guard_compares_a_value_with_itself():
+    compiled = dovetail.jit(torch.nn.LSTM(3, 4))  # its forward compares its weights with what it remembers of them
+    compiled(torch.ones(2, 1, 3))
+    assert not re.search(r"\b(\w+) is (not )?\1\b", str(dovetail.last_prologue_traces(compiled)[-1]))

@@ -212,7 +212,7 @@ class Operators:
         one, other = self.source(x), self.source(y)
         if one is None or one.kind == "const":
             x, y, one, other = y, x, other, one
-        if one is None or one.kind == "const":
+        if one is None or one.kind == "const" or one is other:
             return result
         if other is not None and (other.kind != "const" or (self.recorder.is_tensor(x) and self.recorder.is_tensor(y))):
             self.guard("same" if result else "notsame", one, other)
