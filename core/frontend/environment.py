@@ -25,6 +25,7 @@ from dovetail.langs.torch import (
     LANGUAGE,
     REFUSED,
     TABLE,
+    check_out,
     dtype_of,
     not_traced,
     opaque,
@@ -199,7 +200,9 @@ class TorchEnvironment(Environment):
                 kwargs["dtype"] = out.dtype  # what the numbers are rounded to, drawn in, and added up in
             if func in _MEANS and args and args[0].is_floating_point() and out.is_floating_point() and args[0].dtype.itemsize < out.dtype.itemsize:
                 args = (args[0].to(out.dtype), *args[1:])
+            first = len(recorder.get().lines)
             result = self.call(plain, args, kwargs)
+            check_out(getattr(plain, "__name__", ""), out, (args, kwargs), recorder.get().lines[first:])
             differentiable = torch.is_grad_enabled() and any(map(requires_grad, proxies((result, out))))
             require(not differentiable, _NO_GRADIENT, getattr(func, "__name__", func), error=RuntimeError)
             return write_out(out, result.reshape(out.shape) if func in _COUNTING and result.numel() == out.numel() else result)

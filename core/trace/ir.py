@@ -166,6 +166,7 @@ class Trace:
     depth: int = field(default=0, repr=False)  # a line recorded at depth 0 is the user's, and knows where it was called from
     operation: str | None = field(default=None, repr=False)  # that of the user's which is recorded
     enclosing: list[list[BoundSymbol]] = field(default_factory=list, repr=False)  # the lines around those of the operation that is recorded
+    views: dict[Proxy, BoundSymbol] = field(default_factory=dict, repr=False)  # each view recorded so far -> its line
 
     def __str__(self) -> str:
         return self.python()
@@ -221,6 +222,7 @@ class Trace:
             "depth": 1,
             "operation": None,
             "enclosing": [],
+            "views": {},
             "made_by": made_by,
             "took": 0.0,
         }
@@ -260,7 +262,10 @@ class Trace:
                     f"raised by the meta of {symbol}, which maps the specs of its arguments to that of its result\n  called at {user_line()}"
                 )
             raise
-        self.lines.append(BoundSymbol(symbol, args, kwargs, out, reads, body=body, where=where))
+        line = BoundSymbol(symbol, args, kwargs, out, reads, body=body, where=where)
+        self.lines.append(line)
+        if Tag.VIEW in symbol.tags:
+            self.views[out] = line
         if symbol is prims.copy_ and _gives_history(*args) and self.environment.grad_enabled():
             self.environment.give_history(args[0], self)
         return self.environment.deliver(symbol, out) if outermost else out
@@ -312,7 +317,13 @@ class Trace:
         return tuple([self._results(symbol, s, needs_grad) for s in specs])
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"environment": Environment(), "language": prims.OPERATORS, "dispatch_record": None, "names": next(self.names)}
+        return self.__dict__ | {
+            "environment": Environment(),
+            "language": prims.OPERATORS,
+            "dispatch_record": None,
+            "views": {},
+            "names": next(self.names),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"names": itertools.count(state["names"])})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import pytest
 import torch
@@ -206,3 +207,62 @@ def test_gradients_flow_through_a_write_to_one_repetition():
         each(x).sum().backward()
         grads.append(x.grad)
     torch.testing.assert_close(*grads)
+
+
+OVERLAPPING_WRITES = {
+    "add_": lambda x: x[1:].add_(x[:-1]),
+    "+=": lambda x: operator.iadd(x.view(-1)[1:], x.view(-1)[:-1]),
+    "copy_": lambda x: x[1:].copy_(x[:-1]),
+    "of a slice": lambda x: operator.setitem(x, slice(1, None), x[:-1]),
+    "of a row that repeats": lambda x: x.add_(x[0]),
+    "of the transposed": lambda x: x.mul_(x.t()),
+    "of what is detached": lambda x: x[1:].sub_(x.detach()[:-1]),
+    "of complex numbers": lambda x: torch.view_as_complex(x.view(-1, 2))[1:].add_(torch.view_as_complex(x.view(-1, 2))[:-1]),
+    "addcmul_": lambda x: x[1:].addcmul_(x[1:], x[:-1]),
+    "bernoulli_": lambda x: x.sigmoid_()[1:].bernoulli_(x[:-1]),
+    "index_add_ of itself": lambda x: x.index_add_(0, torch.arange(4), x),
+    "scatter_": lambda x: x.scatter_(0, torch.zeros(1, 4, dtype=torch.int64), x[1:2]),
+    "at indices": lambda x: operator.setitem(x, torch.tensor([0, 1]), x[1:3]),
+    "index_put_": lambda x: x.index_put_((torch.tensor([0, 1]),), x[1:3]),
+    "of each of a list": lambda x: torch._foreach_maximum_([x[1:]], [x[:-1]]),
+    "out=": lambda x: torch.add(x[1:], x[:-1], out=x[1:]),
+    "out= of a part": lambda x: torch.cat([x[:1], x[2:]], out=x[:3]),
+    "out= of gather": lambda x: torch.gather(x, 0, torch.zeros(1, 4, dtype=torch.int64), out=x[:1]),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING_WRITES)
+@pytest.mark.parametrize("is_input", [True, False])
+def test_writes_to_memory_that_the_operation_reads_elsewhere_are_refused_as_by_eager(name, is_input):
+    raises_as_eager(lambda x: OVERLAPPING_WRITES[name](x if is_input else x + 1), torch.arange(16.0).reshape(4, 4))
+
+
+def test_the_error_of_an_overlapping_write_can_be_handled():
+    def fn(x):
+        y = x * 2
+        try:
+            y[1:].add_(y[:-1])
+        except RuntimeError:
+            y[1:].add_(y[:-1].clone())
+        return y
+
+    agrees(fn, X)
+
+
+SEPARATE_WRITES = {
+    "itself": lambda x: x.add_(x),
+    "another view of all of it": lambda x: x.mul_(x.view(-1).view(4, 4)),
+    "other rows": lambda x: x[2:].add_(x[:2]),
+    "other columns": lambda x: x[:, ::2].add_(x[:, 1::2]),
+    "a diagonal": lambda x: x.diagonal().add_(x.diagonal(1).sum()),
+    "the other part of complex numbers": lambda x: torch.view_as_real(torch.complex(x, x * 2))[..., 1].add_(x),
+    "a number in it": lambda x: x.masked_fill_(x > 3, x[0, 1]),
+    "one element at several places": lambda x: (x.__setitem__((slice(1, 3),), x[0, 1]), x),
+    "rows of a copy": lambda x: x[1:].add_(x.clone()[:-1]),
+    "out= of the operand": lambda x: torch.exp(x, out=x),
+}
+
+
+@pytest.mark.parametrize("name", SEPARATE_WRITES)
+def test_writes_beside_what_the_operation_reads_are_eagers(name):
+    agrees(lambda x: (y := x + 1, SEPARATE_WRITES[name](y), y), torch.arange(16.0).reshape(4, 4) / 8)

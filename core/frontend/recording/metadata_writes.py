@@ -18,7 +18,7 @@ import torch
 from dovetail.langs.torch import LANGUAGE, REFUSED, not_traced
 from dovetail.torch_internals import OpOverload
 from dovetail.trace import BoundSymbol, TensorProxy, renamed
-from dovetail.trace.aliases import view_bases
+from dovetail.trace.aliases import view_bases, views_in
 
 _NAMES = ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided")
 CHANGES: dict[Any, str] = {getattr(torch.Tensor, f"{name}_"): name for name in _NAMES}  # method -> the one that returns a view
@@ -92,3 +92,4 @@ def redefine(recorder: Any, x: TensorProxy, compute: Callable[[TensorProxy], Ten
         return
     x.spec = now.spec
     trace.lines[count:] = [renamed(line, {now: x}) for line in trace.lines[count:]]
+    trace.views = {view.out: view for line in trace.lines for view in views_in(line)}

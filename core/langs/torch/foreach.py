@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from dovetail.langs.torch.binding.overlap import check_overlap
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, resolve, torchquery
 from dovetail.langs.torch.elementwise import is_one
 from dovetail.torch_internals import FOREACH, GROUP_TENSORS
@@ -38,7 +39,10 @@ def _method(name: str, in_place: bool) -> Callable[..., Any]:
         def bounded(x: Tensor, other: Any) -> Any:
             if not isinstance(other, Tensor):
                 return LANGUAGE[clamp](x, other)
-            return LANGUAGE["copy_"](x, plain(x, other)) if in_place else plain(x, other)
+            if not in_place:
+                return plain(x, other)
+            check_overlap(name, x, other)
+            return LANGUAGE["copy_"](x, plain(x, other))
 
         return bounded
     return LANGUAGE[f"{name}{'_' * in_place}"]

@@ -13,6 +13,7 @@ from dovetail.dtypes import DType
 from dovetail.errors import ValueDependent, require
 from dovetail.langs import core
 from dovetail.langs.core.indexing import Selection, complete_key, consumed, fitting, picked, resolve_key, with_masked, with_picked
+from dovetail.langs.torch.binding.overlap import check_overlap
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Tensor, TorchSymbol, operators, torchsymbol
 from dovetail.prims.op import register
 from dovetail.prims.sizes import Size
@@ -77,6 +78,10 @@ def _setitem(x: Tensor, key: Any, value: Any):
     whole = isinstance(value, TensorProxy) and value.spec.shape
     if whole and (chosen.picks or chosen.masks) and not all([n == 1 for n in value.spec.shape]):
         _require_dtype(x, value)
+    if chosen.picks or (chosen.masks and whole):
+        check_overlap("index_put", chosen.view, (value, key))
+    elif whole and value.spec.rank >= chosen.view.spec.rank:  # any other is repeated first, and PyTorch looks no further
+        check_overlap("copy", chosen.view, value)
     put(chosen, _value(value, chosen.view))
 
 
@@ -168,6 +173,7 @@ def _index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     key = tuple([slice(None) if i is None else i for i in indices])
     chosen = resolve_key(x, key, ints_pick=True)
     _require_dtype(x, values)
+    check_overlap("index_put", x, (values, key))
     try:
         put(chosen, values, accumulate=accumulate)
     except ValueDependent as error:

@@ -13,6 +13,7 @@ from dovetail.langs import core
 from dovetail.langs.core.indexing import fitting
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of
 from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.overlap import check_overlap
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.indexing import as_number
 from dovetail.prims import TensorSpec, recorder
@@ -219,6 +220,7 @@ def item(self: Tensor):
 def copy_(self: Tensor, other: Tensor | Number, non_blocking: bool = False):
     """Write `other`, broadcast and converted, into the tensor."""
     spec = self.spec
+    check_overlap("copy", self, (other,))
     if not isinstance(other, TensorProxy):
         other = prims.full(shape=(), value=as_number(other, spec.dtype), dtype=spec.dtype, device=spec.device)
     if other.spec.device is not spec.device:

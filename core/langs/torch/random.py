@@ -15,6 +15,7 @@ from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import device_of, dtype_of, placed
 from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.overlap import check_overlap
 from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, needs_number, torchsymbol
 from dovetail.langs.torch.creation import plain, sizes
 from dovetail.langs.torch.memory import formatted
@@ -316,6 +317,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator=None):
         return opaque(torch.Tensor.bernoulli_, (self, p), {"generator": generator})
     if not isinstance(p, TensorProxy):
         return _filled(self, lambda x: _chances(x, p))
+    check_overlap("bernoulli", self, p)
     chances = core.expand(p, self.spec.shape)
     return _filled(self, lambda x: _chances(x, chances if x is self else prims.clone(_in_memory_order(chances, self.spec))))
 

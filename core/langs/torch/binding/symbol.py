@@ -13,6 +13,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.context import Language
+from dovetail.langs.torch.binding.overlap import check_overlap
 from dovetail.langs.torch.binding.proxy import TorchProxy
 from dovetail.langs.torch.binding.symint import SymbolicInt
 from dovetail.prims import SYMBOLS, Symbol, Tag, recorder
@@ -160,6 +161,7 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
 
     @functools.wraps(symbol.meta)
     def meta(self: Any, *args: Any, **kwargs: Any) -> Any:
+        check_overlap(name, self, (args, kwargs))
         value = symbol(self, *args, **kwargs)
         if name in _RESIZES and not same_shape(value.spec.shape, self.spec.shape):
             raise Unsupported(
