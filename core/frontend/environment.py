@@ -26,6 +26,7 @@ from dovetail.langs.torch import (
     REFUSED,
     TABLE,
     check_out,
+    computation_into,
     dtype_of,
     not_traced,
     opaque,
@@ -196,13 +197,16 @@ class TorchEnvironment(Environment):
             out, kwargs = kwargs["out"], {k: v for k, v in kwargs.items() if k != "out"}
             if out is None:
                 return self.call(plain, args, kwargs)
-            if func in _IN_DTYPE_OF_OUT and kwargs.get("dtype") is None:
+            compute = computation_into(func, out, args)
+            if compute is None and func in _IN_DTYPE_OF_OUT and kwargs.get("dtype") is None:
                 kwargs["dtype"] = out.dtype  # what the numbers are rounded to, drawn in, and added up in
-            if func in _MEANS and args and args[0].is_floating_point() and out.is_floating_point() and args[0].dtype.itemsize < out.dtype.itemsize:
+            floats = func in _MEANS and args and args[0].is_floating_point() and out.is_floating_point()
+            if floats and (args[0].dtype.itemsize < out.dtype.itemsize or func is not torch.mean):
                 args = (args[0].to(out.dtype), *args[1:])
             first = len(recorder.get().lines)
-            result = self.call(plain, args, kwargs)
-            check_out(getattr(plain, "__name__", ""), out, (args, kwargs), recorder.get().lines[first:])
+            with RecordingMode():
+                result = self.call(plain, args, kwargs) if compute is None else compute(out, *args, **kwargs)
+            check_out(plain, out, result, (args, kwargs), recorder.get().lines[first:])
             differentiable = torch.is_grad_enabled() and any(map(requires_grad, proxies((result, out))))
             require(not differentiable, _NO_GRADIENT, getattr(func, "__name__", func), error=RuntimeError)
             return write_out(out, result.reshape(out.shape) if func in _COUNTING and result.numel() == out.numel() else result)
@@ -270,7 +274,7 @@ def constant_copy(tensor: torch.Tensor, trace: Trace) -> Proxy:
 
 _CREATING = frozenset({*FACTORIES, torch.asarray})  # what creates a tensor on the default device
 _IN_DTYPE_OF_OUT = frozenset({*FACTORIES, torch.sum, torch.prod, torch.cumsum, torch.cumprod})
-_MEANS = frozenset({torch.mean, torch.nanmean, torch.nansum, torch.var, torch.std})  # which add up in the dtype of out= as well, of floats alone
+_MEANS = frozenset({torch.mean, torch.nanmean, torch.nansum, torch.var, torch.std})  # which read and add up in the dtype of out=, of floats alone
 _COUNTING = frozenset({torch.arange, torch.range, torch.linspace, torch.logspace})  # which leave the shape of out= as it is
 SHARING = {torch.from_numpy, torch.frombuffer, torch.from_dlpack}  # their results share memory that exists already
 

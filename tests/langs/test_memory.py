@@ -104,6 +104,34 @@ def test_out_writes_and_returns_the_tensor():
     agrees(write, X, torch.zeros(2, 3, dtype=torch.float64))
 
 
+KEEPING_THEIR_DTYPE = {
+    "sort": lambda x, d: torch.sort(x, out=(torch.empty(4, 4, dtype=d), torch.empty(4, 4, dtype=torch.int64))),
+    "the indices of sort": lambda x, d: torch.sort(x, out=(torch.empty(4, 4), torch.empty(4, 4, dtype=d))),
+    "topk": lambda x, d: torch.topk(x, 2, out=(torch.empty(4, 2, dtype=d), torch.empty(4, 2, dtype=torch.int64))),
+    "max": lambda x, d: torch.max(x, 1, out=(torch.empty(4, dtype=d), torch.empty(4, dtype=torch.int64))),
+    "matmul": lambda x, d: torch.matmul(x, x, out=torch.empty(4, 4, dtype=d)),
+    "inv": lambda x, d: torch.linalg.inv(x, out=torch.empty(4, 4, dtype=d)),
+    "norm": lambda x, d: torch.linalg.vector_norm(x, out=torch.empty((), dtype=d)),
+    "amax": lambda x, d: torch.amax(x, 1, out=torch.empty(4, dtype=d)),
+    "argmax": lambda x, d: torch.argmax(x, 1, out=torch.empty(4, dtype=d)),
+    "any": lambda x, d: torch.any(x > 1, 1, out=torch.empty(4, dtype=d)),
+    "where": lambda x, d: torch.where(x > 1, x, x, out=torch.empty(4, 4, dtype=d)),
+    "gather": lambda x, d: torch.gather(x, 1, x.argsort(), out=torch.empty(4, 4, dtype=d)),
+    "floor": lambda x, d: torch.floor(x, out=torch.empty(4, 4, dtype=d)),
+}
+
+
+@pytest.mark.parametrize("name", KEEPING_THEIR_DTYPE)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32, torch.complex64], ids=str)
+def test_out_of_another_dtype_than_the_result_is_refused_as_by_eager(name, dtype):
+    raises_as_eager(lambda x: KEEPING_THEIR_DTYPE[name](x, dtype), torch.randn(4, 4))
+
+
+def test_joined_tensors_raise_a_type_error_for_out_that_holds_no_fractions():
+    for join in (torch.cat, torch.hstack):
+        raises_as_eager(lambda x, join=join: join([x, x], out=torch.empty(4, dtype=torch.int64)), torch.ones(2))
+
+
 def test_out_is_checked():
     with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
         dovetail.jit(lambda x: torch.add(x, 1, out=torch.empty(2, 3, dtype=torch.int64)))(X)

@@ -59,7 +59,8 @@ from dovetail.langs.torch.binding.opaque_graph import graph_rule as graph_rule
 from dovetail.langs.torch.binding.opaque_tangents import tangents_of_opaque as tangents_of_opaque
 from dovetail.langs.torch.binding.opaque_user import is_opaque as is_opaque
 from dovetail.langs.torch.binding.opaque_user import opaque_function as opaque_function
-from dovetail.langs.torch.binding.overlap import check_out as check_out
+from dovetail.langs.torch.binding.out_arguments import check_out as check_out
+from dovetail.langs.torch.binding.out_arguments import computation_into as computation_into
 from dovetail.langs.torch.binding.proxy import TorchProxy as TorchProxy
 from dovetail.langs.torch.binding.queries import REFUSED as REFUSED
 from dovetail.langs.torch.binding.refused import VALUE_DEPENDENT as VALUE_DEPENDENT

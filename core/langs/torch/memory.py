@@ -13,6 +13,7 @@ from dovetail.langs import core
 from dovetail.langs.core.indexing import fitting
 from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of
 from dovetail.langs.torch.binding.opaque import opaque
+from dovetail.langs.torch.binding.out_arguments import require_castable
 from dovetail.langs.torch.binding.overlap import check_overlap
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.indexing import as_number
@@ -309,13 +310,10 @@ def _write_out(out: Any, value: Tensor) -> None:
             f"out= of shape {list(out.spec.shape)} is not supported for a result of shape {list(value.spec.shape)}, "
             "since traced tensors cannot be resized; pass one of that shape, or use the result"
         )
-    castable = dtypes.rank(value.spec.dtype.kind) <= dtypes.rank(out.spec.dtype.kind)
-    names = [str(TO_TORCH[spec.dtype]).removeprefix("torch.") for spec in (value.spec, out.spec)]
-    require(castable, "result type {} can't be cast to the desired output type {}", *[_LEGACY_WORD.get(name, name) for name in names])
+    require_castable(value, out)
     alike = out.spec.device is value.spec.device
     require(alike, "Expected out tensor to have device {}, but got {} instead", value.spec.device, out.spec.device)
     LANGUAGE["copy_"](out, value)
 
 
-_LEGACY_WORD = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "complex64": "ComplexFloat"}
 LANGUAGE["_write_out"] = _write_out

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from dovetail import prims
 from dovetail.errors import require
-from dovetail.prims import Tag, recorder
+from dovetail.prims import recorder
 from dovetail.prims.spec import TensorSpec
 from dovetail.trace import BoundSymbol, Proxy, TensorProxy, proxies
 
@@ -15,7 +14,7 @@ _FROM_THE_START = frozenset(
     {"bitcast", "broadcast_in_dim", "detach", "reshape", "squeeze", "transpose", "unfold", "view_as_complex", "view_as_real", "with_history"}
 )  # views that begin where their base does
 _UNCHECKED = frozenset({"addbmm", "addmm", "addmv", "baddbmm", "ldexp", "masked_fill"})  # PyTorch writes in place whatever they read
-_WHOLE_TOO = frozenset(
+WHOLE_TOO = frozenset(
     {"index_add", "index_copy", "index_put", "index_reduce", "put", "scatter", "scatter_add", "scatter_reduce"}
     | {"cat", "concat", "concatenate", "cross", "gather", "hstack", "index_select", "stack", "take", "take_along_dim", "vstack"}
 )  # PyTorch refuses all memory in common
@@ -35,7 +34,7 @@ def check_overlap(name: str, written: Any, operands: Any) -> None:
         return
     for other in proxies(operands):
         if isinstance(other, TensorProxy):
-            require(not _is_refused(written, other, views, name in _WHOLE_TOO), _MESSAGE)
+            require(not _is_refused(written, other, views, name in WHOLE_TOO), _MESSAGE)
 
 
 def _is_refused(x: TensorProxy, y: TensorProxy, views: dict[Proxy, BoundSymbol], whole: bool) -> bool:
@@ -80,16 +79,3 @@ def _step(view: BoundSymbol) -> int | None:
         offset = view.kwargs["offset"]
         return offset * steps[view.kwargs["dim2"]] if offset > 0 else -offset * steps[view.kwargs["dim1"]]
     return None
-
-
-def _is_elementwise(line: BoundSymbol) -> bool:
-    if line.body:
-        return all(map(_is_elementwise, line.body))
-    return not {Tag.ELEMENTWISE, Tag.VIEW, Tag.CREATION}.isdisjoint(line.symbol.tags) or line.symbol in (prims.clone, prims.stride_order)
-
-
-def check_out(name: str, out: Any, operands: Any, lines: Iterable[BoundSymbol]) -> None:
-    """Raise as `check_overlap` for `out=`, the result of `lines`: PyTorch looks at the memory of results that are computed element by element."""
-    if name in _WHOLE_TOO or all([_is_elementwise(line) for line in lines]):
-        for x in proxies(out):
-            check_overlap(name, x, operands)
