@@ -657,3 +657,31 @@ def test_a_backward_that_reads_what_was_freed_raises():
     y.sum().backward()
     with pytest.raises(RuntimeError, match="a second time"):
         y.sum().backward()
+
+
+UNDIFFERENTIATED = {
+    "floor_divide": lambda x: torch.floor_divide(x, 2),
+    "//": lambda x: x // 2 + x,
+    "// of a number": lambda x: 7.0 // x,
+    "heaviside": lambda x: torch.heaviside(x, torch.ones(3)),
+    "zeta": lambda x: torch.special.zeta(x, torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", UNDIFFERENTIATED)
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_eager_mode_has_no_derivative_for_raises_in_the_backward(name, inside):
+    fn = UNDIFFERENTIATED[name]
+
+    def step(x):
+        return torch.autograd.grad(fn(x).sum(), x)
+
+    x = torch.tensor([2.0, 3.0, 4.0], requires_grad=True)
+    fast = dovetail.jit(fn)
+    torch.testing.assert_close(fast(x), fn(x))
+    with pytest.raises(RuntimeError) as eager:
+        step(x)
+    with pytest.raises(type(eager.value), match="derivative"):
+        dovetail.jit(step)(x) if inside else torch.autograd.grad(fast(x).sum(), x)
+    kept = dovetail.jit(lambda x: (fn(x).detach() * x).sum())(x)
+    torch.testing.assert_close(*torch.autograd.grad(kept, x), fn(x).detach())

@@ -13,8 +13,9 @@ from dovetail import dtypes, prims
 from dovetail.errors import Unsupported, require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import TO_TORCH
+from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
-from dovetail.langs.torch.elementwise import cotangent, require_float, row_major
+from dovetail.langs.torch.elementwise import cotangent, require_float, row_major, without_slope
 from dovetail.torch_internals import CLAMP_BY_NUMBERS, CLAMP_BY_TENSORS, FMAX, clamp_saturates
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by its aliases in torch
@@ -392,7 +393,11 @@ def heaviside(input: Tensor, values: Tensor):
     require(same, "heaviside is not implemented for tensors with different dtypes, got {} and {}; convert one", input.spec, values.spec)
     require_dtype(input.spec.dtype.kind != "complex", "heaviside is not implemented for complex tensors, got {}; pass their real parts", input.spec)
     zero = core.fit(0, (), input.spec.dtype)
-    return core.where(core.eq(input, zero), values, core.convert(core.gt(input, zero), input.spec.dtype))
+    value = core.where(core.eq(input, zero), values, core.convert(core.gt(input, zero), input.spec.dtype))
+    return without_slope(value, input, values) if input.spec.requires_grad else value
+
+
+differentiate_by_autograd(heaviside)  # which has no derivative for it
 
 
 @torchsymbol("torch.nan_to_num", methods=("nan_to_num",))

@@ -14,6 +14,7 @@ from dovetail import dtypes, prims
 from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.core.promotion import kind_of
+from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
 from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchquery, torchsymbol
 from dovetail.prims.memory import in_layout_of
 from dovetail.prims.shape import flat_reshape
@@ -172,10 +173,10 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
     if kind == "int":
         return _truncdiv(input, other)
     # Eager rounds the quotient of bfloat16, too, before it drops the fraction.
-    return _without_slope(by_one(lambda a, b: core.trunc(core.div(a, b)), input, other), input, other)
+    return without_slope(by_one(lambda a, b: core.trunc(core.div(a, b)), input, other), input, other)
 
 
-def _without_slope(value: Any, *operands: Any) -> Any:
+def without_slope(value: Any, *operands: Any) -> Any:
     """Return `value` with gradients of 0 for the operands, also where the slope of what it is computed from is infinite or NaN."""
     tensors = [x for x in operands if isinstance(x, Tensor)]
     always = prims.full(shape=(), value=True, dtype=dtypes.bool_, device=value.spec.device)
@@ -195,6 +196,9 @@ def true_divide(input: Tensor | Number, other: Tensor | Number):
 def floor_divide(input: Tensor | Number, other: Tensor | Number):
     """The largest integer not above input / other."""
     return by_one(core.floordiv, input, other)
+
+
+differentiate_by_autograd(floor_divide)  # which has no derivative for it
 
 
 @torchsymbol(methods=("__rdiv__", "__rtruediv__"))

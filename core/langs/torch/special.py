@@ -9,6 +9,7 @@ from typing import Any
 from dovetail import dtypes, prims
 from dovetail.errors import require, require_dtype
 from dovetail.langs import core
+from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, in_wide, is_bool, require_float, row_major, symbols
 from dovetail.prims.unary import conjugated
@@ -55,6 +56,9 @@ def mvlgamma(input: Tensor, p: int):
 def zeta(input: Tensor | Number, other: Tensor | Number):
     """The Hurwitz zeta function: the sum of 1 / (k + other)**input for k = 0, 1, ..."""
     return core.zeta(input, other)
+
+
+differentiate_by_autograd(zeta)  # which has a derivative for `other` alone
 
 
 @torchsymbol("torch.special.ndtr")

@@ -489,6 +489,12 @@ def _rule(symbol: OpaqueSymbol, g: Any, out: Any, *args: Any, **kwargs: Any) -> 
     return ((None,) * len(names), *positional_cotangents, *(keyword_cotangents[name] for name in names)) if names else positional_cotangents
 
 
+def differentiate_by_autograd(symbol: Any) -> None:
+    """Let autograd compute, or refuse, the gradient of an operation that has a decomposition."""
+    if symbol.callable is not None:
+        symbol.vjp(lambda g, out, *args, **kwargs: opaque_symbol(symbol.callable).vjp_rule(g, out, *args, **kwargs))
+
+
 _RUN = {
     "opaque_copy": _copied,
     "opaque_resolved": _copied,
