@@ -165,3 +165,44 @@ def test_one_of_several_views_is_not_written_where_a_gradient_flows(name):
     for run in (torch.no_grad, torch.enable_grad):
         with run():
             torch.testing.assert_close(fast(x), fn(x))
+
+
+KEEPING = {
+    "logical_and_": lambda y: y.logical_and_(torch.tensor([0.0, 1.0, 2.0])),
+    "logical_or_ of a part": lambda y: y[:, 1:].logical_or_(torch.zeros(2)),
+    "logical_xor_": lambda y: y.logical_xor_(torch.ones(2, 3)),
+    "logical_not_": lambda y: y.logical_not_(),
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_logical_operations_in_place_leave_the_history_as_it_is(name):
+    def fn(x):
+        y = x * 3
+        z = KEEPING[name](y)
+        return y * x.detach(), z.requires_grad
+
+    gradients = []
+    for run in (fn, dovetail.jit(fn)):
+        x = torch.arange(-3.0, 3.0).view(2, 3).requires_grad_()
+        result, flag = run(x)
+        result.sum().backward()
+        gradients.append((result.detach(), x.grad, flag))
+    assert gradients[1][2] is True
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("write", [lambda y: y.zero_(), lambda y: y.gt_(0.5), lambda y: y.copy_(torch.ones(3))])
+def test_a_view_that_is_overwritten_requires_grad_as_what_it_views(write):
+    def fn(x):
+        y = x * 3
+        part = write(y[1])
+        return part * 2
+
+    results = []
+    for run in (fn, dovetail.jit(fn)):
+        x = torch.arange(6.0).view(2, 3).requires_grad_()
+        result = run(x)
+        result.sum().backward()
+        results.append((result, x.grad))
+    torch.testing.assert_close(*results)

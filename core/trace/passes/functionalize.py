@@ -258,7 +258,10 @@ class Functionalizer:
             self.unseen[root] = written
         else:
             self.unseen.pop(root, None)
+        through = self.history and self.flows(chain[-1][1])
         for p, new in chain:
+            if p is not root and through and not unseen and not self.flows(new) and new.spec.dtype.inexact:
+                continue  # it requires grad as its root does, and is derived from that where it is read
             if new.spec.strides == p.spec.strides:
                 self.value[p], self.seen[p] = new, count
                 self.hidden.discard(p)
