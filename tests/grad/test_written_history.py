@@ -145,6 +145,9 @@ def test_what_is_overwritten_by_a_comparison_keeps_its_history(name, argument):
 SEVERAL = {
     "unbind": lambda y: y.unbind(0)[0].add_(1),
     "split": lambda y: torch.split(y, 1)[1].mul_(2),
+    "chunk": lambda y: y.chunk(3, 1)[1].mul_(2),
+    "split_with_sizes": lambda y: torch.split_with_sizes(y, [1, 1])[1].mul_(2),
+    "a view of a chunk": lambda y: y.chunk(2)[0].view(-1)[1:].zero_(),
     "a view of a part": lambda y: y.split(1)[0].view(-1)[1:].zero_(),
     "an item": lambda y: y.unbind(1)[0].__setitem__(0, 3.0),
     "each row": lambda y: [row.add_(1) for row in y],
@@ -206,3 +209,17 @@ def test_a_view_that_is_overwritten_requires_grad_as_what_it_views(write):
         result.sum().backward()
         results.append((result, x.grad))
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("part", [lambda y: y.tensor_split(3, 1)[1], lambda y: torch.hsplit(y, 3)[0], lambda y: y[0]])
+def test_one_of_several_slices_is_written(part):
+    def fn(x):
+        y = x * 2
+        part(y).mul_(3)
+        return y
+
+    gradients = []
+    for call in (fn, dovetail.jit(fn)):
+        x = torch.ones(2, 3, requires_grad=True)
+        gradients.append(torch.autograd.grad(call(x).sum(), x))
+    torch.testing.assert_close(*gradients)

@@ -212,7 +212,17 @@ PARTED: dict[str, tuple[Callable, tuple[tuple, ...], tuple[tuple, ...]]] = {
         (((5,), (2, 3)), ((2, 5), (1, 0, 4), 1), ((2, 3, 4), {"split_sizes": [1, 3], "dim": -1}), ((0,), (0, 0))),
         (((), (1,), RuntimeError, ""), ((3,), (1, 1), *SIZES[0]), ((3,), (4, -1), *SIZES[1]), ((3,), (3,), 1, *OUT_OF_RANGE)),
     ),
+    "torch.unsafe_split_with_sizes": (
+        np_split,
+        (((5,), (2, 3)), ((2, 5), (1, 0, 4), 1), ((2, 3, 4), {"split_sizes": [1, 3], "dim": -1}), ((0,), (0, 0))),
+        (((), (1,), RuntimeError, ""), ((3,), (1, 1), *SIZES[0]), ((3,), (4, -1), *SIZES[1]), ((3,), (3,), 1, *OUT_OF_RANGE)),
+    ),
     "torch.chunk": (
+        np_chunk,
+        (((5,), 2), ((2, 5), 3, 1), ((2, 6, 3), {"chunks": 2, "dim": -1}), ((0, 3), 2), ((3,), 5), ((1,), 1)),
+        (((), 1, *NO_DIMS), ((3,), 0, RuntimeError, "greater than 0"), ((3,), 1, 1, *OUT_OF_RANGE)),
+    ),
+    "torch.unsafe_chunk": (
         np_chunk,
         (((5,), 2), ((2, 5), 3, 1), ((2, 6, 3), {"chunks": 2, "dim": -1}), ((0, 3), 2), ((3,), 5), ((1,), 1)),
         (((), 1, *NO_DIMS), ((3,), 0, RuntimeError, "greater than 0"), ((3,), 1, 1, *OUT_OF_RANGE)),

@@ -17,7 +17,9 @@ from dovetail.trace.aliases import root_of, tracked_views, view_bases
 if TYPE_CHECKING:
     from dovetail.frontend.autograd.traced_autograd import TracedAutograd
 
-_SEVERAL_VIEWS = frozenset(map(symbol_for, ("torch.unbind", "torch.split", "torch.Tensor.split")))  # those that PyTorch writes safely are not here
+_SEVERAL_VIEWS = frozenset(  # those that PyTorch writes safely are not here
+    map(symbol_for, ("torch.unbind", "torch.split", "torch.Tensor.split", "torch.split_with_sizes", "torch.chunk"))
+)
 _ONE_OF_SEVERAL = (
     "a tensor is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such functions do not "
     "allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."

@@ -206,15 +206,31 @@ def unsafe_split(input: Tensor, split_size: int, dim: int = 0):
     return split_in(input, index_of(split_size), dim)
 
 
-@torchsymbol("torch.split_with_sizes", "torch.unsafe_split_with_sizes", methods=("split_with_sizes", "unsafe_split_with_sizes"))
+@torchsymbol("torch.unsafe_split_with_sizes", methods=("unsafe_split_with_sizes",))
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0):
+    """Views of parts along `dim` of the sizes listed, with right gradients where the input and parts are written, unlike eager mode."""
+    return split_in(input, tuple(split_sizes), dim)
+
+
+@torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",))
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0):
     """Views of parts along `dim` of the sizes listed."""
     return split_in(input, tuple(split_sizes), dim)
 
 
-@torchsymbol("torch.chunk", "torch.unsafe_chunk", methods=("chunk", "unsafe_chunk"))
+@torchsymbol("torch.chunk", methods=("chunk",))
 def chunk(input: Tensor, chunks: int, dim: int = 0):
     """At most `chunks` views along `dim`, of one size but for the last."""
+    return _chunks(input, chunks, dim)
+
+
+@torchsymbol("torch.unsafe_chunk", methods=("unsafe_chunk",))
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0):
+    """The same views, with right gradients where the input and parts are written, unlike eager mode."""
+    return _chunks(input, chunks, dim)
+
+
+def _chunks(input: Tensor, chunks: int, dim: int) -> tuple[Tensor, ...]:
     dim = _splittable("chunk", input, dim)
     require(chunks > 0, "chunk expects `chunks` to be greater than 0, got: {}", chunks)
     n = input.spec.shape[dim]
