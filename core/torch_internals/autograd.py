@@ -69,6 +69,16 @@ def backward_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return function.backward if vjp is None or vjp is torch.autograd.Function.vjp else vjp
 
 
+def once_differentiable_body(backward: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the function that torch.autograd.function.once_differentiable wraps; None for other functions."""
+    code, marked = getattr(backward, "__code__", None), torch.autograd.function.once_differentiable(_unwrapped).__code__
+    return getattr(backward, "__wrapped__", None) if code is marked else None
+
+
+def _unwrapped(ctx: Any) -> None:
+    """Stand for the backward of a function."""
+
+
 def detour_apply(detour: Callable[..., Any] | None, unseen: Callable[[], None] | None = None) -> None:
     """Make `C.apply(...)` call `detour(C, apply, ...)`, where `apply` is torch's own bound to C; None takes that back.
 

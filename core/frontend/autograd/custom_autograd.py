@@ -28,7 +28,7 @@ from dovetail.langs.core.indexing import copied
 from dovetail.langs.torch import LANGUAGE, lookaside
 from dovetail.prims import Symbol, Tag, recorder
 from dovetail.prims.op import no_recorder, register
-from dovetail.torch_internals import apply_function, backward_of, detour_apply
+from dovetail.torch_internals import apply_function, backward_of, detour_apply, once_differentiable_body
 from dovetail.trace import (
     BoundSymbol,
     Environment,
@@ -168,8 +168,7 @@ class OwnBackward:
             flowing = tuple([None if at is None or last[at] != i else gs[at] for i, (_, at) in enumerate(self.results)])
             for hook in self.node.before.values():
                 flowing = _replaced(flowing, run(hook, (flowing,), {}))
-            grads = run(backward_of(self.function), (context, *self._arguments(flowing, context)), {})
-            grads = grads if isinstance(grads, tuple) else (grads,)
+            grads = self._run(context, flowing)
             self._check_number(grads)
             if self.node.after:
                 grads = self._hooked(grads, flowing, run)
@@ -178,12 +177,37 @@ class OwnBackward:
                 if g is not None and is_proxy(p):
                     g = self._fitting(g, p)
                     cotangents[p] = g if cotangents[p] is None else cotangents[p] + g
+        if torch.is_grad_enabled():
+            inner.lines, cotangents = _without_history(inner, cotangents)
         start = len(trace.lines)
         trace.lines += inner.lines
         functional_cotangents = functional(trace, start, list(cotangents.values()), gs)
         if trace.environment.finished and any([line.mutates for line in trace.lines[start:]]):
             raise Unsupported(f"the backward of {self.function.__name__} writes into a tensor from outside, which happens when it runs in eager mode")
         return [*functional_cotangents, *(None for _ in self.held)]
+
+    def _run(self, context: Context, flowing: tuple) -> tuple:
+        """Return what the user's backward does."""
+        run, backward = recorder.get().environment.run, backward_of(self.function)
+        arguments, body = (context, *self._arguments(flowing, context)), once_differentiable_body(backward)
+        if body is None:
+            grads = run(backward, arguments, {})
+            return grads if isinstance(grads, tuple) else (grads,)
+        with torch.no_grad():
+            grads = run(body, arguments, {})
+        grads = tuple([LANGUAGE["detach"](g) if isinstance(g, TensorProxy) else g for g in (grads if isinstance(grads, tuple) else (grads,))])
+        followed = [g for g in dict.fromkeys(proxies(flowing)) if requires_grad(g)]
+        return with_backward(grads, followed, self._refuse_twice) if followed and torch.is_grad_enabled() else grads
+
+    def _refuse_twice(self, gs: Sequence[Any], read: Sequence[Any]) -> list[Any]:
+        """Leave the second gradient of a function that is once differentiable to autograd, which raises where it runs all that was recorded.
+
+        Raises EagerCall, and where that gradient may never be computed LeftToAutograd.
+        """
+        why = f"{self.function.__name__} is differentiated twice, and its backward is marked with @once_differentiable"
+        if recorder.get().environment.finished:
+            leave_to_autograd(self.function, Unsupported(why), writes=self.writes)
+        raise EagerCall(why)
 
     def _check_number(self, grads: tuple) -> None:
         expected, got = len(self.arguments), len(grads)
@@ -220,6 +244,19 @@ class OwnBackward:
             wanted = wanted and (context._materialize_non_diff_grads or result not in set(self.context.constant))
             cotangents.append(torch.zeros(result.spec.shape, dtype=result.dtype, device=result.device) if wanted else g)
         return cotangents
+
+
+def _without_history(inner: Trace, cotangents: dict[Proxy, Any]) -> tuple[list[BoundSymbol], dict[Proxy, Any]]:
+    """Return the lines of a backward and its cotangents so that no gradient flows through what it computes with grad mode off."""
+    lines, detached = [], dict[Proxy, Proxy]()
+    for line in inner.lines:
+        untracked = not line.mutates and Tag.NO_GRAD not in line.symbol.tags and any(map(requires_grad, line.reads))
+        lines.append(substitute(line, detached))
+        for p in line.writes if untracked else ():
+            if isinstance(p, TensorProxy) and p.spec.dtype.inexact and not requires_grad(p):
+                detached[p] = view = inner.tensor(p.spec)
+                lines.append(BoundSymbol(prims.detach, (p,), {}, view, [p]))
+    return lines, substitute(cotangents, detached) if detached else cotangents
 
 
 def _replaced(cotangents: tuple, result: Any) -> tuple:
