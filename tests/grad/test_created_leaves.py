@@ -496,3 +496,35 @@ def test_retained_gradients_accumulate():
         return first, h.grad, leaf.grad
 
     torch.testing.assert_close(dovetail.jit(program)(X), program(X))
+
+
+ASARRAY = {
+    "itself": lambda x: torch.asarray(x, requires_grad=True),
+    "a copy": lambda x: torch.asarray(x, copy=True, requires_grad=True),
+    "another dtype": lambda x: torch.asarray(x, dtype=torch.float64, requires_grad=True),
+    "of what is computed": lambda x: torch.asarray(x * 2, requires_grad=True),
+    "without a gradient": lambda x: torch.asarray(x, requires_grad=False),
+    "a copy without": lambda x: torch.asarray(x, copy=True, requires_grad=False),
+    "of what is computed, without": lambda x: torch.asarray(x * 2, requires_grad=False),
+    "as it is": torch.asarray,
+}
+
+
+@pytest.mark.parametrize("name", ASARRAY)
+@pytest.mark.parametrize("needs_grad", [True, False])
+def test_asarray_sets_requires_grad_where_eager_mode_does(name, needs_grad):
+    def fn(x):
+        y = ASARRAY[name](x)
+        loss = (y * y).sum()
+        if y.requires_grad:
+            loss.backward()
+        return y is x, y.requires_grad, y.is_leaf, loss.detach(), x.grad
+
+    results = []
+    for call in (fn, dovetail.jit(fn)):
+        x = torch.tensor([1.0, 2.0, 3.0], requires_grad=needs_grad)
+        results.append((call(x), x.requires_grad, x.grad))
+    torch.testing.assert_close(*results)
+    ours, eagers = (torch.tensor([1.0, 2.0, 3.0], requires_grad=needs_grad) for _ in range(2))
+    got, want = dovetail.jit(ASARRAY[name])(ours), ASARRAY[name](eagers)
+    assert (got is ours, got.requires_grad, got.is_leaf) == (want is eagers, want.requires_grad, want.is_leaf)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from dovetail.errors import EagerCall, Unsupported
+from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.frontend.autograd.custom_autograd import SEEN
 from dovetail.frontend.autograd.functional_call import functional_call
 from dovetail.frontend.autograd.functional_transforms import TRANSFORMS
@@ -32,7 +32,7 @@ from dovetail.frontend.recording.metadata_writes import CHANGES, change_metadata
 from dovetail.frontend.recording.storage_offsets import storage_offset
 from dovetail.frontend.recording.torch_globals import global_state
 from dovetail.frontend.subclasses import overriding, overriding_classes
-from dovetail.langs.torch import TABLE, SymbolicInt
+from dovetail.langs.torch import LANGUAGE, TABLE, SymbolicInt
 from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTION_MODES, GET_STEP, SETS_DATA, is_profiling
 from dovetail.trace import TensorProxy, is_proxy, leaves, user_line
 
@@ -171,6 +171,23 @@ def _nested_tensor(tracker: Any, function: Any, args: Args, kwargs: Kwargs, fram
     return tracker.call_function(function, args, kwargs) if kwargs.get("layout") is torch.jagged else NULL
 
 
+def _asarray(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
+    """Trace torch.asarray(x, requires_grad=...) of a tensor, which is set on x itself where this is the result; a copy keeps its history."""
+    x, flag = args[0] if args else kwargs.get("obj"), kwargs.get("requires_grad")
+    if not isinstance(x, TensorProxy) or is_traced_array(x) or type(flag) is not bool:
+        return NULL
+    autograd, copy = tracker.recorder.autograd, kwargs.get("copy")
+    named = {name: kwargs[name] for name in ("dtype", "device") if kwargs.get(name) is not None}
+    result = LANGUAGE["to"](x, **named) if named else x
+    require(copy is not False or result is x, "can't alias tensor of another dtype or on another device", error=ValueError)
+    result = LANGUAGE["clone"](x) if copy and result is x else result
+    if flag == autograd.requires_grad(tracker, result):
+        return result
+    if result is x and (flag or autograd.is_leaf(tracker, x)):
+        return tracker.call(torch.Tensor.requires_grad_, [x, flag], {}, frame)
+    return autograd.create_leaf(result) if flag else LANGUAGE["detach"](result)
+
+
 def _compile(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
     """Return what torch.compile would compile, which is a part of this program; a decorator that does so where it gets none."""
     guard_same(tracker, function)
@@ -222,6 +239,7 @@ RULES: dict[Any, Rule] = {
     divmod: _divmod,
     **dict.fromkeys((torch.seed, torch.initial_seed, torch.jit.fork, forward_ad.enter_dual_level, forward_ad.make_dual), _not_traced),
     torch.Tensor.storage_offset: _storage_offset,
+    torch.asarray: _asarray,
     torch.compile: _compile,
     torch.compiler.is_compiling: _is_compiling,
     torch.func.functional_call: _functional_call,
