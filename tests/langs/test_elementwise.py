@@ -310,3 +310,15 @@ def test_lerp_lies_in_memory_as_its_first_argument(turned):
     agrees(torch.lerp, *args)
     agrees(lambda x, y: torch.lerp(x, y, 0.25), *args[:2])
     agrees(lambda x, y: torch.lerp(x, y, 0.75), *args[:2])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("eps", [1e-3, 1e-6, 0.1])
+def test_the_bounds_of_logit_are_rounded_to_the_dtype_of_the_input(dtype, eps):
+    """In bfloat16, 1 - 0.001 is 1, of which the logit is infinite."""
+    results = []
+    for run in (lambda x: torch.logit(x, eps), dovetail.jit(lambda x: torch.logit(x, eps))):
+        x = torch.tensor([-0.1, 0.0, 0.25, 0.75, 1.0, 1.5], dtype=dtype, requires_grad=True)
+        y = run(x)
+        results.append((y, *torch.autograd.grad(y.sum(), x)))
+    torch.testing.assert_close(*results)

@@ -6,13 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from dovetail import dtypes, prims
 from dovetail.errors import require, require_dtype
 from dovetail.langs import core
+from dovetail.langs.torch.binding.bridge import TO_TORCH
 from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, in_wide, is_bool, require_float, row_major, symbols
 from dovetail.prims.unary import conjugated
+from dovetail.torch_internals import no_torch_function
 
 SQRT_HALF = math.sqrt(0.5)
 
@@ -152,21 +156,32 @@ def tensor_of(x: Any, like: Any) -> Any:
 def logit(input: Tensor, eps: float | None = None):
     """log(input / (1 - input)), of input bounded to [eps, 1 - eps] where eps is given."""
     require_float(input, "int", "bool")
+    low, high = _bounds(input, eps)
 
     def compute(x: Any) -> Any:
         if eps is not None:
-            x = core.where(core.lt(x, eps), eps, core.where(core.gt(x, 1 - eps), 1 - eps, x))
+            x = core.where(core.lt(x, low), low, core.where(core.gt(x, high), high, x))
         return core.log(core.div(x, core.sub(1.0, x)))
 
     return in_wide(compute, input)
 
 
+def _bounds(input: Tensor, eps: float | None) -> tuple[float, float]:
+    """Return eps and 1 - eps, rounded to the dtype of the input as eager mode does: 1 - 0.001 is 1 in bfloat16."""
+    if not isinstance(eps, float):
+        return (0.0, 1.0) if eps is None else (eps, 1 - eps)
+    with no_torch_function():
+        low = torch.tensor(eps, dtype=TO_TORCH[core.inexact_of(input.spec.dtype)], device="cpu")
+        return low.item(), (1 - low).item()
+
+
 @logit.vjp
 def logit_vjp(g: Any, out: Any, input: Any, eps: float | None = None) -> tuple:
     """g / (input * (1 - input)): NaN outside [0, 1], and 0 where `eps` bounds input."""
+    low, high = _bounds(input, eps)
 
     def compute(g: Any, x: Any) -> Any:
-        low, high, beyond = (0.0, 1.0, math.nan) if eps is None else (eps, 1 - eps, 0.0)
+        beyond = math.nan if eps is None else 0.0
         inside = core.bitwise_and(core.ge(x, low), core.le(x, high))
         return core.where(inside, core.div(g, core.mul(x, core.sub(1.0, x))), beyond)
 
