@@ -247,3 +247,31 @@ def test_views_made_with_grad_mode_off_say_that_they_require_grad(name):
                 torch.testing.assert_close(mine, theirs)
             else:
                 assert mine == theirs
+
+
+USES = {
+    "computed": lambda p: p * 2,
+    "a view of it": lambda p: p.view_as(p),
+    "detached": lambda p: p.detach() * 2,
+    "with grad mode off": torch.no_grad()(lambda p: p * 2),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("use", USES)
+def test_what_is_computed_from_views_made_with_grad_mode_off_requires_grad(name, use):
+    def fn(x):
+        y = x * 2
+        with torch.no_grad():
+            row, part = VIEWS[name](x), VIEWS[name](y)
+        results = USES[use](row), USES[use](part)
+        return *results, [(r.requires_grad, r.is_leaf) for r in (row, part, *results)], y.sum() + part.sum()
+
+    results = []
+    for run in (fn, dovetail.jit(fn)):
+        x = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
+        *values, facts, loss = run(x)
+        loss.backward()
+        results.append((values, [(v.requires_grad, v.is_leaf) for v in values], facts, loss, x.grad))
+    assert results[1][1:3] == results[0][1:3]
+    torch.testing.assert_close(*results)

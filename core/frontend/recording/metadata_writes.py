@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
+from dovetail import prims
+from dovetail.frontend.autograd.created_leaves import is_view_of_written
 from dovetail.langs.torch import LANGUAGE, REFUSED, not_traced
 from dovetail.torch_internals import OpOverload
-from dovetail.trace import BoundSymbol, TensorProxy, renamed
-from dovetail.trace.aliases import view_bases, views_in
+from dovetail.trace import BoundSymbol, TensorProxy, renamed, requires_grad
+from dovetail.trace.aliases import shares_history, view_bases, views_in
 
 _NAMES = ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided")
 CHANGES: dict[Any, str] = {getattr(torch.Tensor, f"{name}_"): name for name in _NAMES}  # method -> the one that returns a view
@@ -93,3 +95,19 @@ def redefine(recorder: Any, x: TensorProxy, compute: Callable[[TensorProxy], Ten
     x.spec = now.spec
     trace.lines[count:] = [renamed(line, {now: x}) for line in trace.lines[count:]]
     trace.views = {view.out: view for line in trace.lines for view in views_in(line)}
+
+
+def follow_view(recorder: Any, p: TensorProxy) -> None:
+    """Make a view that was created with grad mode off, of a tensor that requires a gradient, a leaf where an operation reads it with grad mode on.
+
+    As in eager mode it has no history, and what is computed from it requires a gradient.
+    """
+    trace = recorder.trace
+    if requires_grad(p) or not p.spec.dtype.inexact or not torch.is_grad_enabled() or p in recorder.autograd.frozen:
+        return
+    base = p
+    while (view := trace.views.get(base)) is not None and shares_history(view) and not requires_grad(base):
+        base = view.args[0]
+    if requires_grad(base) and may_redefine(recorder, p) and not is_view_of_written(trace, p):
+        redefine(recorder, p, prims.detach)
+        recorder.autograd.require_gradient(p)

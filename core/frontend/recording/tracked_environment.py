@@ -23,7 +23,7 @@ from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracebacks import is_own_code
 from dovetail.frontend.known_results import depends_on_values, known_result
 from dovetail.frontend.recording import host_numbers
-from dovetail.frontend.recording.metadata_writes import resize_out
+from dovetail.frontend.recording.metadata_writes import follow_view, resize_out
 from dovetail.frontend.subclasses import is_wrapper
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, size_of, symint, write_out
 from dovetail.prims import NumberSpec, Symbol, recorder
@@ -374,6 +374,8 @@ class TrackedEnvironment(TorchEnvironment):
         if type(x) is NumberProxy:
             return self.known_numbers.get(x, x)
         self.check_parted(x)
+        if isinstance(x, TensorProxy) and x in recorder.get().views:
+            follow_view(self.tracker.recorder, x)
         if not is_proxy(x) and isinstance(x, torch.Tensor):
             if (proxy := self.constants.get(id(x))) is not None:
                 return proxy
