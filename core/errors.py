@@ -79,6 +79,10 @@ class InputIndexError(InputError, IndexError):
     """A dimension or position out of range."""
 
 
+class InputDimensionError(InputIndexError):
+    """A dimension that the tensor does not have."""
+
+
 class InputTypeError(InputError, TypeError):
     """An argument of the wrong type, or a call with the wrong arguments."""
 

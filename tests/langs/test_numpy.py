@@ -226,6 +226,15 @@ def test_arrays_met_on_the_way_are_constants() -> None:
 ERRORS = {
     "shapes": (ValueError, lambda x: x + np.ones(7), "could not be broadcast together"),
     "axis": (IndexError, lambda x: x.sum(axis=3), "Dimension out of range"),
+    "axis of an AxisError": (np.exceptions.AxisError, lambda x: x.sum(axis=3), "Dimension out of range"),
+    "axis that is a ValueError": (ValueError, lambda x: np.stack([x, x], axis=-5), "Dimension out of range"),
+    "diagonal": (ValueError, lambda x: np.diagonal(x[0]), "Dimension out of range"),
+    "trace": (ValueError, lambda x: x[0].trace(), "Dimension out of range"),
+    "transpose": (ValueError, lambda x: x.transpose(0, 2), "Dimension out of range"),
+    "sort": (np.exceptions.AxisError, lambda x: np.sort(x[0, 0]), "has no axis -1"),
+    "tril": (TypeError, lambda x: np.tril(x[0, 0]), "missing 1 required positional argument"),
+    "ranks": (ValueError, lambda x: np.concatenate([np.zeros(0), x]), "same number of dimensions"),
+    "position": (IndexError, lambda x: x[9], "out of"),
     "keyword": (TypeError, lambda x: np.sum(x, axes=0), "axes"),
     "cast": (TypeError, lambda x: x.astype("i4").__iadd__(0.5), "Cannot cast output"),
     "squeeze": (ValueError, lambda x: x.squeeze(0), "size not equal to one"),
@@ -261,3 +270,9 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
     assert done.stdout.split("\n")[-2:] == ["numpy", ""], done.stderr
+
+
+@pytest.mark.parametrize("fn", [np.tril, np.triu, lambda x: np.tril(x, 1), lambda x: np.triu(x, -1)])
+def test_triangles_of_a_vector_have_it_in_each_row(fn) -> None:
+    x = np.arange(1.0, 5.0)
+    np.testing.assert_array_equal(dovetail.jit(fn)(x), fn(x))

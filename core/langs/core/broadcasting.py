@@ -8,7 +8,7 @@ from typing import Any
 from dovetail import prims
 from dovetail.devices import Device, cpu
 from dovetail.dtypes import DType, overflows
-from dovetail.errors import require
+from dovetail.errors import InputDimensionError, require
 from dovetail.prims import NumberSpec
 from dovetail.prims.sizes import Size
 from dovetail.trace import NumberProxy, TensorProxy
@@ -81,7 +81,8 @@ def canonical_dim(dim: int, rank: int) -> int:
     bound = max(rank, 1)
     dim = int(dim) if type(dim) is Size else dim
     require(isinstance(dim, int) and not isinstance(dim, bool), "a dimension must be an int, got {!r}", dim, error=TypeError)
-    require(-bound <= dim < bound, "Dimension out of range: expected one in [{}, {}], got {}", -bound, bound - 1, dim, error=IndexError)
+    if not -bound <= dim < bound:
+        raise InputDimensionError(f"Dimension out of range: expected one in [{-bound}, {bound - 1}], got {dim}")
     return dim % bound
 
 

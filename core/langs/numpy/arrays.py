@@ -265,8 +265,10 @@ def _alike(arrays: Sequence[Any]) -> list[TensorProxy]:
 @numpysymbol("numpy.concatenate", "numpy.concat")
 def concatenate(arrays: Sequence[Any], axis: int | None = 0):
     """Arrays one after the other along `axis`; flat ones for None."""
-    xs = _alike(arrays)
-    return torch_call("cat", [flat(x) for x in xs] if axis is None else xs, axis or 0)
+    xs = [flat(x) for x in _alike(arrays)] if axis is None else _alike(arrays)
+    ranks = {x.spec.rank for x in xs}  # PyTorch leaves out empty vectors
+    require(len(ranks) < 2, "all the input arrays must have same number of dimensions, got {}", sorted(ranks), error=ValueError)
+    return torch_call("cat", xs, core.canonical_dim(axis or 0, max(ranks, default=0)))
 
 
 @numpysymbol("numpy.stack")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require
+from dovetail.errors import InputDimensionError, require
 from dovetail.langs import core
 from dovetail.langs.numpy.reductions import flat
 from dovetail.langs.numpy.symbol import array, dtype_of, not_traced, numpysymbol, of_truth, promote, torch_call
@@ -31,6 +31,8 @@ def _real(x: TensorProxy) -> TensorProxy:
 def sort(a: Any, axis: int | None = -1, kind: Any = None, stable: Any = None):
     """The elements in order along `axis`, NaN last; of the flat array for None."""
     x, dim = _along(_real(array(a)), axis)
+    if axis is not None and not x.spec.rank:
+        raise InputDimensionError(f"Dimension out of range: an array without dimensions has no axis {axis}")
     return torch_call("sort", x, dim)[0]
 
 
@@ -116,16 +118,23 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     return core.convert(summed, kind)
 
 
+def _matrix(m: Any) -> TensorProxy:
+    """Return an array as one of matrices: a vector is each row of a square one."""
+    x = array(m)
+    require(x.spec.rank > 0, "tri() missing 1 required positional argument: 'N'", error=TypeError)
+    return x if x.spec.rank > 1 else core.expand(x, (x.spec.numel, x.spec.numel))
+
+
 @numpysymbol("numpy.tril")
 def tril(m: Any, k: int = 0):
     """The matrix with zeros above the diagonal k."""
-    return torch_call("tril", array(m), k)
+    return torch_call("tril", _matrix(m), k)
 
 
 @numpysymbol("numpy.triu")
 def triu(m: Any, k: int = 0):
     """The matrix with zeros below the diagonal k."""
-    return torch_call("triu", array(m), k)
+    return torch_call("triu", _matrix(m), k)
 
 
 def alike(*xs: Any) -> list[TensorProxy]:

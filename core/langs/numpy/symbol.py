@@ -14,7 +14,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.dtypes import DType
-from dovetail.errors import InputRuntimeError, InputValueError, Unsupported, require
+from dovetail.errors import InputDimensionError, InputIndexError, InputRuntimeError, InputValueError, Unsupported, require
 from dovetail.langs import core
 from dovetail.langs.context import Language
 from dovetail.langs.numpy.proxy import NumpyProxy
@@ -75,6 +75,10 @@ def refuse_unsigned(name: str, tree: Any) -> None:
         raise not_traced(f"{name} of {wide.spec.dtype.name}", "PyTorch has no kernel for it; convert with astype(np.int64)")
 
 
+class InputAxisError(InputIndexError, np.exceptions.AxisError):
+    """An axis that the array does not have, which is a ValueError as well."""
+
+
 class NumpySymbol(Symbol):
     """A NumPy operation: its arguments are bound by NumPy's names, and defaults are left out of the line.
 
@@ -98,6 +102,8 @@ class NumpySymbol(Symbol):
             result = recorder.get().record(self, args, kwargs)
         except InputRuntimeError as error:  # of what all languages share; NumPy has ValueError for shapes that do not fit
             raise InputValueError(*error.args) from error.__cause__
+        except InputDimensionError as error:
+            raise InputAxisError(*error.args) from error.__cause__
         if out is not None:
             return write(out, result, casting=casting)
         if self.scalar == "always" or (self.scalar == "like" and args and getattr(args[0], "scalar", False)):
