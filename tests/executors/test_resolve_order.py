@@ -20,7 +20,7 @@ from dovetail.executors.discovery import configuration
 from dovetail.executors.discovery.registry import REGISTRY
 from dovetail.executors.ordering import resolve_order
 from dovetail.executors.ordering.resolve_order import add_operator_executor
-from dovetail.extend import OperatorExecutor
+from dovetail.extend import OperatorExecutor, options_of
 
 NAMES = ("a", "b", "c")
 
@@ -448,3 +448,29 @@ def test_a_priority_is_a_tuple_and_survives_pickling():
     assert isinstance(made, tuple) and made.executors == tuple(made)
     assert pickle.loads(pickle.dumps(made)) == made
     assert dict(made.provenance)["torch"].where == "dovetail-torch-exec 0.1.0"
+
+
+def test_an_executor_that_is_passed_runs_whatever_its_available_says():
+    """Tests of a plugin pass it with a stand-in for what the machine lacks."""
+    lacking = OperatorExecutor("lacking", available=lambda: "needs a quantum device")
+    lacking.implements(torch.sin, lambda x: torch.sin(x))
+    fn = dovetail.jit(lambda x: torch.sin(x), executors=[lacking, "torch"])
+    fn(torch.ones(2))
+    assert "lacking_exec" in str(dovetail.last_traces(fn)[-1])
+
+
+def test_options_name_executors_that_are_passed_as_objects():
+    tiled, tiles = OperatorExecutor("tiled"), []
+    tiled.options = {"tile": 4}
+    tiled.implements(torch.sin, torch.sin, checker=lambda x: tiles.append(options_of(tiled)["tile"]) or True)
+    fn = dovetail.jit(lambda x: torch.sin(x), executors=[tiled, "torch"])
+    fn(torch.ones(2))
+    with dovetail.use(options={"tiled": {"tile": 8}}):
+        fn(torch.ones(2))
+    with dovetail.use(executors=[tiled, "torch"], options={"tiled": {"tile": 16}}):
+        dovetail.jit(lambda x: torch.sin(x))(torch.ones(2))
+    assert sorted(set(tiles)) == [4, 8, 16]
+    with pytest.raises(ExecutorError, match="no executor is called tilde"), dovetail.use(options={"tilde": {"tile": 8}}):
+        pass
+    with pytest.raises(ExecutorError, match="tiled has no such option; did you mean tile"), dovetail.use(options={"tiled": {"tilt": 8}}):
+        fn(torch.ones(2))

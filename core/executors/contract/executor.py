@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 from dovetail.dtypes import DType
 from dovetail.errors import ExecutorError, require_function
@@ -51,6 +52,9 @@ class Implementation:
         return replace(self, name="_".join([self.name, *(p.name for p in named_after)]), fn=self.stateful())
 
 
+EXECUTORS: WeakSet[Executor] = WeakSet()  # the registry: all executors that programs hold, whether or not a plugin provides them
+
+
 class Executor:
     """The common part of both kinds, and the declaration that dispatch and the conformance suite read.
 
@@ -86,6 +90,7 @@ class Executor:
         if available is not None and not callable(available):
             raise ExecutorError(f"available= is a function that returns True or a sentence, got {available!r}; write available=lambda: {available!r}")
         self._available = available
+        EXECUTORS.add(self)
 
     def __repr__(self) -> str:
         return f"<executor {self.name} {self.version}>"

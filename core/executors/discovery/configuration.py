@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -248,8 +248,11 @@ def disabling_setting(name: str, distribution: str = "") -> Setting | None:
     return disabled or (allowed[-1] if allowed and not {name, distribution} & set(allowed[-1].value) else None)
 
 
-def check_names(known: dict[str, str]) -> None:
-    """Raise for a name in `disable`, `allow` or `require` that no plugin and no executor has; `known` is name -> status."""
+def check_names(known: dict[str, str], objects: Collection[str] = ()) -> None:
+    """Raise for a name in `disable`, `allow` or `require` that no plugin and no executor has; `known` is name -> status.
+
+    `options` may also name one of `objects`, executors that programs hold and pass to calls.
+    """
     for option in (options.DISABLE, options.ALLOW, options.REQUIRE):
         for setting in options.settings(option):
             for name in setting.value:
@@ -257,7 +260,7 @@ def check_names(known: dict[str, str]) -> None:
                     raise ExecutorError(f"{option.key} in {setting.source} names {name!r}, and no plugin is called so; {near(name, known)}")
     for setting in options.settings(options.OPTIONS_OF):
         for path, _ in setting.value:
-            if (plain := path.partition(".")[0]) not in known:
+            if (plain := path.partition(".")[0]) not in known and plain not in objects:
                 raise ExecutorError(f"options in {setting.source} sets {path!r}, and no executor is called {plain}; {near(plain, known)}")
 
 

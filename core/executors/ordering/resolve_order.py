@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from dovetail import options
 from dovetail.errors import ExecutorError
-from dovetail.executors.contract.executor import Executor, OperatorExecutor, Verdict
+from dovetail.executors.contract.executor import EXECUTORS, Executor, OperatorExecutor, Verdict
 from dovetail.executors.discovery import configuration, lockfile
 from dovetail.executors.discovery.plugin_errors import ExecutorWarning
 from dovetail.executors.discovery.plugin_status import Plugin
@@ -108,7 +108,7 @@ class _Resolution:
         settings = options.settings(options.EXECUTORS) + ([self.wanted] if self.wanted else [])
         for setting in settings:
             self.local |= {each.name: each for each in setting.value if isinstance(each, Executor)}
-        configuration.check_names(known_names())
+        configuration.check_names(known_names(), {ex.name for ex in EXECUTORS})
         order = Order(*_default())
         _hints(order)
         for setting in settings:
