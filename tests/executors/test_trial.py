@@ -579,6 +579,18 @@ def test_an_execution_transform_is_compared_as_the_operation_it_stands_for(case,
     assert not agrees or "agreed" in message(fn)["own", "torch.sub"]
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_an_execution_transform_that_returns_its_argument_is_compared(is_right):
+    """The result of an operation has memory of its own, so it is a copy."""
+    own = OperatorExecutor("own")
+    own.implements(torch.relu, execution_transform=lambda input: input)
+    fn = dovetail.jit(lambda x: torch.relu(x), executors=[own])
+    inputs = [(torch.rand(8) - (not is_right),) for _ in range(3)]
+    right, warned = calls(fn, inputs, torch.relu)
+    assert right == [True] * 3 and len(warned) == (not is_right)
+    assert fn(*inputs[0]).data_ptr() != inputs[0][0].data_ptr()
+
+
 def test_a_kernel_behind_an_execution_transform_may_not_write_into_its_argument():
     own = OperatorExecutor("own")
     kernel = own.operation("rectified", lambda a, floor: a.clamp_(min=floor), meta=lambda a, floor: a.fresh())

@@ -8,9 +8,10 @@ by line, to the executors behind it.  `dispatch_record` of the resulting trace h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from functools import partial
 from time import perf_counter
 
-from dovetail import options
+from dovetail import options, prims
 from dovetail.errors import ExecutorError, Unclaimed
 from dovetail.executors.contract.declaration import as_verdict, is_claim
 from dovetail.executors.contract.executor import CannotFuse, Claim, Executor, FusionExecutor, Implementation, OperatorExecutor, Verdict
@@ -19,7 +20,8 @@ from dovetail.executors.dispatching.distrust import DISTRUST
 from dovetail.executors.dispatching.regions import FusedRegion, Group, Placed, as_line, grouped
 from dovetail.executors.ordering.resolve_order import Priority
 from dovetail.prims import Tag
-from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Proxy, TensorProxy, Trace, brief, proxies, recording, substitute
+from dovetail.trace import BoundSymbol, DispatchRecord, Offer, Proxy, TensorProxy, Trace, brief, prims_of, proxies, recording, substitute, tree_map
+from dovetail.trace.aliases import is_view
 from dovetail.trace.dispatch_record import Decision, Spent
 from dovetail.trace.passes.dce import needed
 
@@ -207,6 +209,8 @@ class _Claims:
         aside, began = self.new.derive("dispatch"), perf_counter()
         with recording(aside):
             out = guarded("the execution transform", ex, line, where, implementation.execution_transform, *line.args, **line.kwargs)
+            if not any(map(is_view, prims_of([line]))):
+                out = tree_map(partial(_computed, {p for inner in aside.lines for p in inner.writes}), out)
         self.spent(ex).compiling += perf_counter() - began
         self.replaced.update(guarded("the execution transform", ex, line, where, _stands_for, line, out))
         return [p for inner in aside.lines for p in self.place(inner, depth + 1, where)]
@@ -236,6 +240,11 @@ def _implements(ex: Executor, line: BoundSymbol) -> bool:
 
 UPDATE = "a region would go over all of an input of which few places change; an operation of its own writes these alone"
 STRICT = "the option `strict` makes that an error; without it the next executor is tried"
+
+
+def _computed(computed: set[Proxy], x: object) -> object:
+    """Return x, a result of an execution transform, or a copy where it is an argument: results have memory of their own, and trials compare lines."""
+    return prims.clone(x) if isinstance(x, TensorProxy) and x not in computed else x
 
 
 def _stands_for(line: BoundSymbol, out: object) -> dict[Proxy, Proxy]:
