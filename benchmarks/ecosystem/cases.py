@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 TABLE = ("functions", "torchvision_functions", "networks", "training", "torchvision_models", "timm_models", "huggingface_models")
-_HELD_BACK = ("programs", "scripts", "habits", "functions", "networks", "libraries", "more_libraries", "huggingface_models", "timm_models")
+_HELD_BACK = (
+    "programs",
+    "scripts",
+    "habits",
+    "functions",
+    "networks",
+    "libraries",
+    "more_libraries",
+    "further_libraries",
+    "huggingface_models",
+    "timm_models",
+)
 HELD_BACK = tuple(f"held_back.{name}" for name in _HELD_BACK)
 FAMILIES = (*TABLE, *HELD_BACK)
 CHOSEN = Path(__file__).with_name("chosen.json")
