@@ -31,6 +31,7 @@ class Tag(Enum):
     ORDERED = auto()  # keeps its place among lines with effects, but may be removed, merged and run again
     AGAIN = auto()  # the backward runs it again rather than save its result
     HISTORY = auto()  # its results are arguments with another history; keyword `shared` has the numbers of those that share memory with them
+    ABSENT = auto()  # a gradient that takes None for a cotangent where nothing flows, which is not the same as zeros where it is infinite
     UNINITIALIZED = auto()  # the result is whatever the memory held; a decomposition fills it with zeros
 
     __hash__ = object.__hash__  # that of Enum runs Python code, and passes look tags up for each line

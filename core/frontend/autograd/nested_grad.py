@@ -30,7 +30,6 @@ from dovetail.trace import (
     constants_of,
     grad,
     is_proxy,
-    recording,
     requires_grad,
     substitute,
 )
@@ -82,11 +81,10 @@ def differentiated(lines: Sequence[BoundSymbol], inputs: list[Proxy], results: l
     env: dict[Proxy, Any] = {p: inner.tensor(p.spec) if isinstance(p, TensorProxy) else x for p, x in zip(inputs, values, strict=True)}
     stand_ins = {env[p]: x for p, x in zip(inputs, values, strict=True) if isinstance(p, TensorProxy)}
     inner.inputs, inner.lines = list(stand_ins), [copied(line, env, inner) for line in lines]
-    inner.outputs = tuple([env[p] for p in results])
+    flowing = [(env[p], g) for p, g in zip(results, cotangents, strict=True) if g is not None]
+    inner.outputs = tuple([p for p, _ in flowing])
     replay = _Replay(outer, _joint(inner, again=False), stand_ins, constants_of(inner))
-    with recording(outer):
-        gs = [zeros_like(p) if g is None else g for p, g in zip(results, cotangents, strict=True)]
-    gradients = dict(zip(inner.inputs, replay.gradients(gs), strict=True))
+    gradients = dict(zip(inner.inputs, replay.gradients([g for _, g in flowing]), strict=True))
     return [gradients[env[p]] if requires_grad(p) else None for p in inputs]
 
 

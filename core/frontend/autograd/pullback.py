@@ -16,6 +16,7 @@ from dovetail.langs.torch import TO_TORCH, torch_device
 from dovetail.prims.sizes import Atom, Size, is_symbol, symbols_in
 from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, prims_of, proxies, recording, substitute, symbols_of, to_callable
 from dovetail.trace.passes.dce import needed
+from dovetail.trace.passes.grad import nothing_flows, with_absent
 
 Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
 
@@ -65,7 +66,7 @@ class Pullback:
         self.flows: list[set[Proxy]] | None = None  # for each gradient the cotangents that it depends on; None until the lines are known
         self.problem: str | None = None
         self.overwritten = False
-        self.run: Callable[..., tuple] | None = None
+        self.runs: dict[frozenset[Proxy], Callable[..., tuple]] = {}  # by the cotangents that are absent
         self.lock = RLock()
 
     def _showing(self, symbols: Iterable[Atom], held: Collection[Proxy]) -> list[int]:
@@ -121,16 +122,16 @@ class Pullback:
 
         `values` are those of `values()`.
         """
-        if self.run is None and self.problem is None:
+        absent = frozenset([p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None])
+        if absent not in self.runs and self.problem is None:
             with self.lock:
-                self._compile()
+                self._compile(absent)
         if self.problem is not None:
             return None
         with torch.enable_grad():
             full = self._cotangents(values, cotangents)
-            results = iter(self.run(*values, *full))
+            results = iter(self.runs[absent](*values, *full))
             gradients = [None if p is None else next(results) for p in self.joint.outputs[1]]
-        absent = {p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None}
         return [None if sources <= absent else g for g, sources in zip(gradients, self.flows, strict=True)]
 
     def transformed(self, values: list[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -139,7 +140,7 @@ class Pullback:
             raise RuntimeError(
                 f"the backward of a compiled function runs under a transform, such as vmap, and {self.problem}; call it without compiling it"
             )
-        program = self._program()
+        program = self._program([p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None])
         with recording(program):
             run = to_callable(dispatch(program, referees(resolve_executors())))
         full = self._cotangents(values, cotangents)
@@ -151,18 +152,21 @@ class Pullback:
         sizes = {atom.name: n for atom, n in zip(self.sizes, values[len(values) - len(self.sizes) :], strict=True)}
         return [_zeros(p, sizes) if g is None else g for p, g in zip(self.joint.cotangents, cotangents, strict=True)]
 
-    def _compile(self) -> None:
+    def _compile(self, absent: frozenset[Proxy]) -> None:
         try:
-            self.run = self.run or self.build(self._program())
+            if absent not in self.runs:
+                self.runs[absent] = self.build(self._program(absent))
         except (DovetailError, RecursionError) as error:
             self.problem = str(error)
 
-    def _program(self) -> Trace:
+    def _program(self, absent: Iterable[Proxy]) -> Trace:
+        """Return the program for cotangents of which some are absent: zeros, but for the operations that tell these from nothing."""
         joint = self.joint
         program = Trace("pullback", names=joint.names, relations=joint.relations, constants=dict(joint.constants), made_by="pullback")
         cotangents = {p: program.tensor(p.spec.like(requires_grad=True)) for p in joint.cotangents}
         program.inputs = [*self.needs, *[atom.proxy for atom in self.sizes], *cotangents.values()]
-        program.lines = [substitute(line, cotangents) for line in self.lines]
+        lines = with_absent(self.lines, nothing_flows(self.lines, joint.cotangents, absent))
+        program.lines = [substitute(line, cotangents) for line in lines]
         aliased = {*program.inputs, *program.constants}  # a result that is one of these, or another result, is a copy
         results: list[Proxy] = []
         with recording(program):

@@ -303,9 +303,10 @@ class Tape:
 
     def _replay(self, held: list[BoundSymbol], line: BoundSymbol) -> None:
         """Record the held lines with real cotangents, where the rule had stand-ins that are row-major."""
+        got = {new.out: new.args[0] for new in held if new.symbol is prims.get_grad}
         env: dict[Proxy, Proxy] = {}
         moved: set[Proxy] = set()  # stand-ins for values of another layout; lines that read them are recorded anew
-        for new in held:
+        for new in with_absent(held, {p for p, of in got.items() if self.cotangent(of) is None}):
             if new.symbol is prims.get_grad:
                 g = self.cotangent(new.args[0])
                 env[new.out] = zeros_like(new.args[0]) if g is None else g
@@ -334,6 +335,22 @@ class Tape:
             env[a] = b
             if isinstance(a, TensorProxy) and a.spec.strides != b.spec.strides:
                 moved.add(a)
+
+
+def nothing_flows(lines: Iterable[BoundSymbol], cotangents: Iterable[Proxy], absent: Iterable[Proxy]) -> set[Proxy]:
+    """Return what is zero where the cotangents `absent` are, of all that lines compute of `cotangents`."""
+    late, nothing = set(cotangents), set(absent)
+    for line in lines:
+        flowing = [p for p in line.reads if p in late]
+        late.update(line.writes if flowing else ())
+        nothing.update(line.writes if flowing and nothing.issuperset(flowing) else ())
+    return nothing
+
+
+def with_absent(lines: Iterable[BoundSymbol], absent: Collection[Proxy]) -> list[BoundSymbol]:
+    """Return lines with None for the cotangents in which nothing flows, where an operation takes that."""
+    nothing = dict.fromkeys(absent)
+    return [substitute(line, nothing) if Tag.ABSENT in line.symbol.tags else line for line in lines]
 
 
 def _is_same(a: BoundSymbol, b: BoundSymbol) -> bool:

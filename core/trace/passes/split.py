@@ -282,7 +282,8 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
     """Return the backward for calls in which the cotangents `absent` are None, without the lines that only they flow into.
 
     Every line that a cotangent flows into is linear in the cotangents, so it gives nothing where nothing flows in; in a sum the other
-    operand remains; zeros stand in elsewhere.  A gradient is None where none of the others flows into it, else zero where no line computes it.
+    operand remains; elsewhere None or zeros stand in.  A gradient is None where none of the others flows into it, else zero where no line
+    computes it.
     """
     new = backward.derive("drop_cotangents")
     gone, late = set(absent), set(backward.cotangents)
@@ -299,6 +300,8 @@ def drop_cotangents(backward: BackwardTrace, absent: Collection[Proxy]) -> Backw
                 a, b = line.args
                 rest = b if a in gone else a
                 env[line.out] = in_layout_of(line.out, substitute(rest, env))
+            elif missing and Tag.ABSENT in line.symbol.tags:
+                new.lines.append(substitute(line, env | dict.fromkeys(missing)))
             else:
                 zeros |= {p: zeros_like(p) for p in dict.fromkeys(missing) if p not in zeros}
                 new.lines.append(substitute(line, env | {p: zeros[p] for p in missing} if missing else env))

@@ -43,10 +43,11 @@ class OpaqueSymbol(Symbol):
     def __init__(self, kind: str, func: Callable, *, id: str, tags: Iterable[Tag] = ()):
         name = dotted(func)
         path = f".{func.__name__}" if kind == "opaque" and name.startswith("torch.Tensor.") else name if kind == "opaque" else f"{kind}.{name}"
-        super().__init__(kind, name.rpartition(".")[2], self._specs, tags=tags, is_prim=True, id=id, path=path)
+        own, absent = set(tags), {Tag.ABSENT} if kind.endswith("_vjp") else set()
+        super().__init__(kind, name.rpartition(".")[2], self._specs, tags=own | absent, is_prim=True, id=id, path=path)
         self.kind, self.func, self.doc = kind, func, getattr(func, "__doc__", None) or ""
         self.callable = func if kind == "opaque" else functools.partial(_RUN[kind], func)
-        if kind in _RANDOM or (kind not in _WITHOUT_GRADIENT and not self.tags):
+        if kind in _RANDOM or (kind not in _WITHOUT_GRADIENT and not own):
             self.vjp(functools.partial(_RULES.get(kind, _rule), self))
 
     def __reduce__(self) -> tuple:

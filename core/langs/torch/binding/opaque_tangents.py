@@ -18,6 +18,7 @@ import torch
 from dovetail.errors import NoGradRule
 from dovetail.langs.torch.binding.names import NAMED
 from dovetail.langs.torch.binding.opaque import OpaqueSymbol, opaque_symbol, register_kind, vjp_by_transform
+from dovetail.prims import Tag
 from dovetail.trace import leaves, tree_map
 
 _CALLS = ("opaque", "opaque_resolved", "opaque_copy")
@@ -26,7 +27,7 @@ _CALLS = ("opaque", "opaque_resolved", "opaque_copy")
 def tangents_of_opaque(line: Any, tangents: Any, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
     """Record the tangents of the results of an opaque line, one or None for each; return None where torch cannot compute them."""
     symbol = line.symbol
-    if not isinstance(symbol, OpaqueSymbol) or symbol.func in NAMED or symbol.tags or symbol.kind not in (*_CALLS, "opaque_vjp"):
+    if not isinstance(symbol, OpaqueSymbol) or symbol.func in NAMED or symbol.tags - {Tag.ABSENT} or symbol.kind not in (*_CALLS, "opaque_vjp"):
         return None
     moving = {i: t for i, t in enumerate(_of_tensors(args, tangents)) if t is not None}
     kind = "opaque" if symbol.kind in _CALLS else symbol.kind
