@@ -145,7 +145,12 @@ def _makes(line: BoundSymbol, by_name: dict[str, Executor]) -> bool:
 
 
 def _updating(line: BoundSymbol, ex: OperatorExecutor) -> BoundSymbol:
-    """Return an update, run so that it writes its first argument, if its executor can."""
+    """Return an update, run so that it writes its first argument, if its executor can and the result has the layout of that argument.
+
+    The result of a scatter is row-major even where its first argument is not, and the lines behind it read it so.
+    """
+    if not _same_layout(line.args[0], line.writes[0]):
+        return line
     implementation = guarded("in_place", ex, line, line.where, ex.in_place, line)
     return line if implementation is None else line.replace(implementation=replace(implementation, writes=(line.args[0],)))
 

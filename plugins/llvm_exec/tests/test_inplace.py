@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from llvm_against_eager import assert_same, compiled
+from llvm_against_eager import assert_like_eager, assert_same, compiled
 
 import dovetail
 
@@ -161,3 +161,21 @@ def test_what_a_program_makes_itself_is_changed_by_regions():
     ours, x = dovetail.jit(rows), torch.randn(4096, 8)
     torch.testing.assert_close(ours(x), rows(x))
     assert [line.implementation.executor for line in dovetail.last_traces(ours)[-1].lines] == ["llvm"]
+
+
+BY_COLUMNS = {  # updates of a tensor in column order; the result is row-major, except for index_put
+    "scatter": lambda y, i, x: y.scatter(1, i[None].expand(50, -1), x[:, :9]),
+    "scatter_add": lambda y, i, x: y.scatter_add(1, i[None].expand(50, -1), x[:, :9]),
+    "index_add": lambda y, i, x: y.index_add(1, i, x[:, :9]),
+    "index_copy": lambda y, i, x: y.index_copy(1, i, x[:, :9]),
+    "index_put": lambda y, i, x: y.index_put((i,), x[:9]),
+}
+
+
+@pytest.mark.parametrize("name", BY_COLUMNS)
+def test_what_is_updated_in_column_order_has_the_layout_of_eager(name):
+    def fn(x, i):
+        y = BY_COLUMNS[name](x * 2, i, x)
+        return y, y.sin() * 3 + 1
+
+    assert_like_eager(fn, torch.randn(20, 50).t(), torch.randperm(20)[:9])
