@@ -43,6 +43,17 @@ def test_channels_last_and_transposed_inputs(name):
     agrees(POOLS[name], X.bfloat16(), rtol=2e-2, atol=2e-2) if "avg 3d" not in name or "adaptive" in name else None  # eager has none
 
 
+@pytest.mark.parametrize("name", ["avg", "avg of what is inside"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_images_with_channels_last_lie_so(name, dtype):
+    x = X.to(dtype).to(memory_format=torch.channels_last).requires_grad_()
+    out, expected = dovetail.jit(POOLS[name])(x), POOLS[name](x)
+    g = torch.randn_like(expected)
+    ours, theirs = torch.autograd.grad(out, x, g)[0], torch.autograd.grad(expected, x, g)[0]
+    assert ours.stride() == theirs.stride()
+    torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-2)
+
+
 def test_a_largest_element_with_a_gradient_lies_as_its_signal_does():
     x = torch.randn(2, 5, 8, requires_grad=True)
     for fn in (lambda x: F.max_pool1d(x.transpose(1, 2), 2), torch.no_grad()(lambda x: F.max_pool1d(x.transpose(1, 2), 2))):

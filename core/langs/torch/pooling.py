@@ -211,14 +211,35 @@ class _Windows:
 
     def extract(self, filler: Any, dtype: DType) -> Tensor:
         """Return the windows as [..., *counts, *kernel] of `dtype`, padded with `filler`."""
-        x, first = core.convert(self.x, dtype), len(self.x.spec.shape) - self.spatial
-        high = self._beyond()
-        if any(self.padding) or any(high):
-            zeros = (0,) * first
-            x = prims.pad(x, value=filler, low=(*zeros, *self.padding), high=(*zeros, *high), interior=(0,) * len(x.spec.shape))
+        first = len(self.x.spec.shape) - self.spatial
+        x = self._padded(core.convert(self.x, dtype), first, filler)
         for i in range(self.spatial):
             x = sliding(x, first + i, self.kernel[i], self.stride[i], self.dilation[i])
         return x
+
+    def sums(self, dtype: DType) -> Tensor:
+        """Return the sum of each window, computed in `dtype`, as [..., *counts].
+
+        The windows of one dimension are added up after those of another: a sum serves all windows that have these elements, and so does
+        a sum of gradients in the backward.  Images with channels last are pooled in that order, so that their gradients have it, too.
+        """
+        channels_last = self.spatial == 2 and len(self.x.spec.shape) == 4 and is_channels_last(self.x.spec)
+        x, first = self.x, 1 if channels_last else len(self.x.spec.shape) - self.spatial
+        if channels_last:
+            x = prims.transpose(x, order=(0, 2, 3, 1))
+        x = self._padded(core.convert(x, dtype), first, core.fit(0, (), dtype))
+        for i in range(self.spatial):
+            x = prims.sum(sliding(x, first + i, self.kernel[i], self.stride[i], self.dilation[i]), dims=(len(x.spec.shape),))
+        return prims.transpose(x, order=(0, 3, 1, 2)) if channels_last else x
+
+    def _padded(self, x: Tensor, first: int, filler: Any) -> Tensor:
+        """Return x with what windows read beyond its ends; its spatial dimensions begin at `first`."""
+        high = self._beyond()
+        if not any(self.padding) and not any(high):
+            return x
+        before, after = (0,) * first, (0,) * (len(x.spec.shape) - first - self.spatial)
+        low, high = (*before, *self.padding, *after), (*before, *high, *after)
+        return prims.pad(x, value=filler, low=low, high=high, interior=(0,) * len(x.spec.shape))
 
     def _beyond(self) -> tuple[int, ...]:
         """Return the padding that the last window of each dimension needs after the end."""
@@ -323,8 +344,7 @@ def _avg_pool(
     require(divisor != 0, "divisor must be not zero")
     windows = _Windows(x, spatial, kernel_size, stride, padding, 1, ceil_mode)
     wide = core.wide(dtype)
-    extracted = windows.extract(core.fit(0, (), dtype), wide)
-    total = prims.sum(extracted, dims=_last(spatial, len(extracted.spec.shape)))
+    total = windows.sums(wide)
     counts = _counts(windows, count_include_pad, ceil_mode, total) if divisor is None else divisor
     if dtype.kind == "int":
         out = prims.truncdiv(total, counts)
