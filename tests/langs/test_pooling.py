@@ -43,7 +43,7 @@ def test_channels_last_and_transposed_inputs(name):
     agrees(POOLS[name], X.bfloat16(), rtol=2e-2, atol=2e-2) if "avg 3d" not in name or "adaptive" in name else None  # eager has none
 
 
-@pytest.mark.parametrize("name", ["avg", "avg of what is inside"])
+@pytest.mark.parametrize("name", ["avg", "avg of what is inside", "max", "max dilated", "max with indices"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_of_images_with_channels_last_lie_so(name, dtype):
     x = X.to(dtype).to(memory_format=torch.channels_last).requires_grad_()
@@ -52,6 +52,19 @@ def test_gradients_of_images_with_channels_last_lie_so(name, dtype):
     ours, theirs = torch.autograd.grad(out, x, g)[0], torch.autograd.grad(expected, x, g)[0]
     assert ours.stride() == theirs.stride()
     torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("kernel", [2, 3, 4])
+@pytest.mark.parametrize("value", [-INF, INF, float("nan")])
+def test_places_of_special_values_in_small_and_large_windows(kernel, value):
+    def places(x):
+        return F.max_pool2d(x, kernel, 2, kernel // 2, 2, return_indices=True)[1]
+
+    x = torch.randn(2, 3, 12, 11)
+    x[:, :, 3:9, 2:8] = value
+    x[1] = value
+    agrees(places, x)
+    agrees(places, x.to(memory_format=torch.channels_last))
 
 
 def test_a_largest_element_with_a_gradient_lies_as_its_signal_does():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from dovetail.prims.shape import flat_reshape
 from dovetail.prims.sizes import float_of
 from dovetail.prims.spec import ceildiv, is_channels_last, prod
 from dovetail.torch_internals import C_NN
+
+FEW = 9  # elements of a window that are compared one after the other, as many as 3 x 3
 
 Sizes = int | Sequence[int | None]
 
@@ -182,11 +185,18 @@ def _require_poolable(x: TensorSpec, spatial: int, filled: int) -> None:
 
 
 class _Windows:
-    """Windows over the last dimensions of x: kernel, stride, padding, dilation and count for each."""
+    """Windows over the last dimensions of x: kernel, stride, padding, dilation and count for each.
+
+    `image` is x, or x with its channels last where they are innermost in memory: windows are read, and gradients written, in that order.
+    Its spatial dimensions begin at `first`.
+    """
 
     def __init__(self, x: Tensor, spatial: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool):
         _require_poolable(x.spec, spatial, x.spec.rank - spatial - 1)
         self.x, self.spatial = x, spatial
+        self.channels_last = spatial == 2 and x.spec.rank == 4 and is_channels_last(x.spec)
+        self.image = prims.transpose(x, order=(0, 2, 3, 1)) if self.channels_last else x
+        self.first = 1 if self.channels_last else x.spec.rank - spatial
         self.kernel, self.padding = ints(kernel_size, spatial, "kernel_size"), ints(padding, spatial, "padding")
         self.stride = self.kernel if stride is None or stride in ((), []) else ints(stride, spatial, "stride")
         self.dilation = ints(dilation, spatial, "dilation")
@@ -210,34 +220,33 @@ class _Windows:
         return count - 1 if (count - 1) * stride >= n + padding else count
 
     def extract(self, filler: Any, dtype: DType) -> Tensor:
-        """Return the windows as [..., *counts, *kernel] of `dtype`, padded with `filler`."""
-        first = len(self.x.spec.shape) - self.spatial
-        x = self._padded(core.convert(self.x, dtype), first, filler)
+        """Return the windows of `image`, with their elements in new last dimensions, of `dtype`, padded with `filler`."""
+        x = self._padded(core.convert(self.image, dtype), filler)
         for i in range(self.spatial):
-            x = sliding(x, first + i, self.kernel[i], self.stride[i], self.dilation[i])
+            x = sliding(x, self.first + i, self.kernel[i], self.stride[i], self.dilation[i])
         return x
 
     def sums(self, dtype: DType) -> Tensor:
-        """Return the sum of each window, computed in `dtype`, as [..., *counts].
+        """Return the sum of each window of x, computed in `dtype`.
 
         The windows of one dimension are added up after those of another: a sum serves all windows that have these elements, and so does
-        a sum of gradients in the backward.  Images with channels last are pooled in that order, so that their gradients have it, too.
+        a sum of gradients in the backward.
         """
-        channels_last = self.spatial == 2 and len(self.x.spec.shape) == 4 and is_channels_last(self.x.spec)
-        x, first = self.x, 1 if channels_last else len(self.x.spec.shape) - self.spatial
-        if channels_last:
-            x = prims.transpose(x, order=(0, 2, 3, 1))
-        x = self._padded(core.convert(x, dtype), first, core.fit(0, (), dtype))
+        x = self._padded(core.convert(self.image, dtype), core.fit(0, (), dtype))
         for i in range(self.spatial):
-            x = prims.sum(sliding(x, first + i, self.kernel[i], self.stride[i], self.dilation[i]), dims=(len(x.spec.shape),))
-        return prims.transpose(x, order=(0, 3, 1, 2)) if channels_last else x
+            x = prims.sum(sliding(x, self.first + i, self.kernel[i], self.stride[i], self.dilation[i]), dims=(len(x.spec.shape),))
+        return self.restored(x)
 
-    def _padded(self, x: Tensor, first: int, filler: Any) -> Tensor:
-        """Return x with what windows read beyond its ends; its spatial dimensions begin at `first`."""
+    def restored(self, out: Tensor) -> Tensor:
+        """Return what was computed for each window of `image` in the order of dimensions of x."""
+        return prims.transpose(out, order=(0, 3, 1, 2)) if self.channels_last else out
+
+    def _padded(self, x: Tensor, filler: Any) -> Tensor:
+        """Return `x`, laid out as `image`, with what windows read beyond its ends."""
         high = self._beyond()
         if not any(self.padding) and not any(high):
             return x
-        before, after = (0,) * first, (0,) * (len(x.spec.shape) - first - self.spatial)
+        before, after = (0,) * self.first, (0,) * (len(x.spec.shape) - self.first - self.spatial)
         low, high = (*before, *self.padding, *after), (*before, *high, *after)
         return prims.pad(x, value=filler, low=low, high=high, interior=(0,) * len(x.spec.shape))
 
@@ -247,10 +256,47 @@ class _Windows:
         ends = [(count - 1) * stride + reach - n - padding for count, stride, reach, n, padding in per_dim]
         return tuple([max(n, 0) for n in ends])
 
+    @property
+    def is_small(self) -> bool:
+        """Return whether windows have few elements, in an image of a known size that 32 bits can count."""
+        return prod(self.kernel) <= FEW and all([type(n) is int for n in self.x.spec.shape]) and prod(self.sizes) < 1 << 31
+
+    def of_largest(self, extracted: Tensor) -> Tensor:
+        """Return where in `image` the largest element of each window lies, counted row-major: one comparison for each element.
+
+        It begins with the first element inside of the image, and takes each that is larger, or NaN.
+        """
+        rank, dtype = len(extracted.spec.shape) - self.spatial, extracted.spec.dtype
+        shape = extracted.spec.shape[:rank]
+        start, inside = None, None  # the place of the first element, which may lie in the padding, and of the first one in the image
+        for i, n in enumerate(self.sizes):
+            firsts = positions(self.x, self.counts[i], start=-self.padding[i], step=self.stride[i])
+            at = prims.where(prims.lt(firsts, 0), prims.remainder(firsts, self.dilation[i]), firsts) if self.padding[i] else firsts
+            firsts, at = (_along(core.convert(x, dtypes.int32), shape, rank - self.first - i) for x in (firsts, at))
+            start = firsts if start is None else core.add(core.mul(start, n), firsts)
+            inside = at if inside is None else core.add(core.mul(inside, n), at)
+        largest, index = None, inside
+        for within in itertools.product(*[range(k) for k in self.kernel]):
+            dims = (0,) * rank
+            ends = (*shape, *[k + 1 for k in within])
+            element = prims.strided_slice(extracted, starts=(*dims, *within), stops=ends, steps=(1,) * len(ends))
+            element = prims.squeeze(element, dims=_last(self.spatial, len(ends)))
+            if largest is None:
+                largest = element
+                continue
+            place = 0
+            for i, n in enumerate(self.sizes):
+                place = place * n + within[i] * self.dilation[i]
+            larger = prims.gt(element, largest)
+            if dtype.kind == "float":
+                larger = prims.bitwise_or(larger, prims.isnan(element))
+            largest, index = prims.where(larger, element, largest), prims.where(larger, core.add(start, place), index)
+        return core.convert(index, dtypes.int64)
+
     def coordinate(self, i: int, within: Tensor) -> Tensor:
-        """Return the coordinate in dimension i of x of element `within` of each window."""
+        """Return the coordinate in spatial dimension i of `image` of element `within` of each window."""
         starts = positions(self.x, self.counts[i], start=-self.padding[i], step=self.stride[i])
-        at = core.add(core.mul(within, self.dilation[i]), _along(starts, within.spec.shape, self.spatial - i))
+        at = core.add(core.mul(within, self.dilation[i]), _along(starts, within.spec.shape, len(within.spec.shape) - self.first - i))
         # Where all elements of a window equal the minimum, the first may lie in the padding: use the first one inside.
         return prims.where(prims.lt(at, 0), prims.remainder(at, self.dilation[i]), at) if self.padding[i] else at
 
@@ -278,7 +324,10 @@ def _max_pool(spatial: int, x: Tensor, kernel_size: Any, stride: Any, padding: A
     extracted = windows.extract(_min_value(x.spec), x.spec.dtype)
     # In one dimension PyTorch has a kernel of its own, on the CPU and without indices or gradients, without memory formats.
     formatted = spatial if spatial > 1 or return_indices or x.spec.requires_grad or x.spec.device is not cpu else 0
-    return _largest(x, extracted, spatial, windows.kernel, windows.coordinate, return_indices, formatted)
+    index = windows.of_largest if windows.is_small else None
+    results = _largest(windows.image, windows.first, extracted, windows.kernel, windows.coordinate, return_indices, index)
+    results = [_formatted(windows.restored(result), x, formatted) for result in results]
+    return tuple(results) if return_indices else results[0]
 
 
 def _formatted(out: Tensor, x: Tensor, spatial: int) -> Tensor:
@@ -299,29 +348,32 @@ def _formatted(out: Tensor, x: Tensor, spatial: int) -> Tensor:
     return prims.stride_order(out, order=(*(d for d in range(len(shape)) if d != channel), channel))
 
 
-def _largest(x: Tensor, windows: Tensor, spatial: int, kernel: tuple[int, ...], coordinate: Any, return_indices: bool, formatted: int) -> Any:
-    """Return the largest element of each window [..., *counts, *kernel]; `coordinate(i, k)` is the coordinate in x of element k of dimension i.
+def _largest(
+    x: Tensor, start: int, windows: Tensor, kernel: tuple[int, ...], coordinate: Any, return_indices: bool, of_largest: Any = None
+) -> list[Tensor]:
+    """Return the largest element of each window, and with `return_indices` where it is, counted row-major.
 
-    `formatted` is `spatial` where the result follows x's memory format, else 0.  Where a gradient may flow, elements are gathered by
-    position, so that it goes to the first of equal elements, or to the last NaN, as in PyTorch.
+    Spatial dimensions of x begin at `start`; windows have their elements in the last dimensions, of the sizes `kernel`.  `of_largest(windows)`
+    returns the places; else `coordinate(i, k)` is the coordinate in x of element k of dimension i.  Where a gradient may flow, elements are
+    gathered by position, so that it goes to the first of equal elements, or to the last NaN, as in PyTorch.
     """
-    rank = len(windows.spec.shape)
+    spatial, rank = len(kernel), len(windows.spec.shape)
     if not return_indices and not x.spec.requires_grad:
-        out = prims.amax(windows, dims=_last(spatial, rank))
-        return _formatted(out, x, formatted)
-    flat = flat_reshape(windows, (*windows.spec.shape[: rank - spatial], prod(kernel)))
-    first = _of_the_largest(flat)
-    index = None
-    for i, n in enumerate(x.spec.shape[len(x.spec.shape) - spatial :]):
-        within = core.remainder(core.floordiv(first, prod(kernel[i + 1 :])), kernel[i])
-        at = coordinate(i, within)
-        index = at if index is None else core.add(core.mul(index, n), at)
-    before = x.spec.shape[: len(x.spec.shape) - spatial]
-    places = flat_reshape(index, (*before, prod(index.spec.shape[len(before) :])))
-    values = prims.take_along_axis(flat_reshape(x, (*before, prod(x.spec.shape[len(before) :]))), places, dim=len(before))
+        return [prims.amax(windows, dims=_last(spatial, rank))]
+    before, sizes, after = x.spec.shape[:start], x.spec.shape[start : start + spatial], x.spec.shape[start + spatial :]
+    if of_largest is not None:
+        index = of_largest(windows)
+    else:
+        first, index = _of_the_largest(flat_reshape(windows, (*windows.spec.shape[: rank - spatial], prod(kernel)))), None
+        for i, n in enumerate(sizes):
+            within = core.remainder(core.floordiv(first, prod(kernel[i + 1 :])), kernel[i])
+            at = coordinate(i, within)
+            index = at if index is None else core.add(core.mul(index, n), at)
+    counts = index.spec.shape[start : start + spatial]
+    places = flat_reshape(index, (*before, prod(counts), *after))
+    values = prims.take_along_axis(flat_reshape(x, (*before, prod(sizes), *after)), places, dim=start)
     out = flat_reshape(values, index.spec.shape)
-    out = _formatted(out, x, formatted)
-    return (out, _formatted(index, x, formatted)) if return_indices else out
+    return [out, index] if return_indices else [out]
 
 
 def _of_the_largest(flat: Tensor) -> Tensor:
@@ -458,4 +510,6 @@ def _adaptive_max_pool(spatial: int, x: Tensor, output_size: Any, return_indices
     def coordinate(i: int, within: Tensor) -> Tensor:
         return covers[i].coordinate(within, spatial - i)
 
-    return _largest(x, windows, spatial, kernel, coordinate, return_indices, spatial if spatial < 3 else 0)
+    results = _largest(x, first, windows, kernel, coordinate, return_indices)
+    results = [_formatted(result, x, spatial if spatial < 3 else 0) for result in results]
+    return tuple(results) if return_indices else results[0]
