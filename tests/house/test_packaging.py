@@ -133,11 +133,17 @@ def test_every_import_is_of_something_declared(root, project, files):
         "nvfuser_direct",
     }  # used where they are there: peers in the benchmarks; what several distributions bring, by torch version
     elsewhere = {
+        "blitz": "blitz-bayesian-pytorch",
+        "chronos": "chronos-forecasting",
+        "esm": "fair-esm",
         "neuralop": "neuraloperator",
         "open_clip": "open-clip-torch",
         "pyro": "pyro-ppl",
+        "segment_anything": "segment-anything-py",
         "tltorch": "tensorly-torch",
+        "torch_frame": "pytorch-frame",
         "torchcrf": "pytorch-crf",
+        "whisper": "openai-whisper",
     }
     brings = {module: [distribution] for module, distribution in elsewhere.items()}  # those of the ecosystem's environment alone
     brings |= importlib.metadata.packages_distributions()
