@@ -28,6 +28,8 @@ from dovetail.langs.torch import (
     check_out,
     computation_into,
     dtype_of,
+    dtype_with_numpy,
+    is_numpy_number,
     not_traced,
     opaque,
     size_of,
@@ -192,6 +194,9 @@ class TorchEnvironment(Environment):
             device = torch.get_default_device()
             if device != self.device or device.type != "cpu":  # of a `with torch.device(...)` that may not be open when the line runs
                 kwargs = {**kwargs, "device": device}
+        if func in _OF_NUMBERS and kwargs.get("dtype") is None and len(args) < 2:
+            dtype = dtype_with_numpy(args[0] if args else kwargs.get("data", kwargs.get("obj")))
+            kwargs = kwargs if dtype is None else {**kwargs, "dtype": dtype}
         if "out" in kwargs and func not in REFUSED and not _is_custom(func):
             plain = func.overloadpacket if type(func) is OpOverload else func  # which finds the overload without results to write
             out, kwargs = kwargs["out"], {k: v for k, v in kwargs.items() if k != "out"}
@@ -250,9 +255,7 @@ def lift_leaf(x: Any, trace: Trace) -> Any:
         return x
     if isinstance(x, torch.Tensor):
         return constant(x, trace)
-    if type(x).__module__ == "numpy" and hasattr(x, "item") and getattr(x, "ndim", 1) == 0:
-        return x.item()
-    return size_of(x)
+    return x.item() if is_numpy_number(x) else size_of(x)
 
 
 def constant(tensor: torch.Tensor, trace: Trace) -> Proxy:
@@ -273,6 +276,7 @@ def constant_copy(tensor: torch.Tensor, trace: Trace) -> Proxy:
 
 
 _CREATING = frozenset({*FACTORIES, torch.asarray})  # what creates a tensor on the default device
+_OF_NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray})  # what numbers of NumPy's keep their dtype in
 _IN_DTYPE_OF_OUT = frozenset({*FACTORIES, torch.sum, torch.prod, torch.cumsum, torch.cumprod})
 _MEANS = frozenset({torch.mean, torch.nanmean, torch.nansum, torch.var, torch.std})  # which read and add up in the dtype of out=, of floats alone
 _COUNTING = frozenset({torch.arange, torch.range, torch.linspace, torch.logspace})  # which leave the shape of out= as it is

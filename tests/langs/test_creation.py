@@ -14,6 +14,7 @@ from dovetail.errors import Unsupported
 X = torch.arange(6.0).view(2, 3)
 
 
+SCALARS = (np.float64(0.1), np.float32(0.1), np.float16(0.1), np.int64(3), np.int32(3), np.uint8(3), np.uint16(3), np.bool_(True), np.complex128(1j))
 MADE = {
     "zeros": lambda x: (torch.zeros(2, 3), torch.zeros((2, 3)), torch.zeros(size=(2,)), torch.zeros(2, dtype=torch.bool), torch.zeros([])),
     "ones": lambda x: (torch.ones(2, dtype=torch.complex64), torch.ones(x.shape), torch.ones_like(x.t()), x.new_ones(2, 1)),
@@ -50,6 +51,14 @@ MADE = {
         torch.tensor((1, 2), dtype=torch.half),
     ),
     "tensor of arrays": lambda x: (torch.tensor(np.arange(3)), torch.tensor([np.float32(1.5), 2.0]), torch.as_tensor(np.ones(2))),
+    "tensor of numbers of NumPy's": lambda x: (
+        *[torch.tensor(n) for n in SCALARS],
+        *[torch.tensor([[n], [n]]) for n in SCALARS],
+        *[torch.as_tensor((n, 1)) for n in SCALARS if type(n) not in (np.bool_, np.uint16)],  # which PyTorch refuses beside an int
+        *(torch.tensor([1.0, np.float64(0.1)]), torch.tensor([np.float16(0.5), 1.0]), torch.tensor(data=[np.int32(3)])),
+        *(torch.tensor([x[0, 1], np.float64(0.1)]), torch.tensor(np.float64(0.1), dtype=torch.float32), x.new_tensor(np.float64(0.1))),
+        torch.tensor(np.array(0.1)),
+    ),
     "tensor of traced values": lambda x: (
         torch.tensor([x[0, 1], 1.5]),
         torch.tensor([[x.argmax(), 1], [2, x.argmin()]]),

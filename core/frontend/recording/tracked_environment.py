@@ -25,7 +25,7 @@ from dovetail.frontend.known_results import depends_on_values, known_result
 from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import follow_view, resize_out
 from dovetail.frontend.subclasses import is_wrapper
-from dovetail.langs.torch import LANGUAGE, SymbolicInt, size_of, symint, write_out
+from dovetail.langs.torch import LANGUAGE, SymbolicInt, is_numpy_number, size_of, symint, write_out
 from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
@@ -383,4 +383,4 @@ class TrackedEnvironment(TorchEnvironment):
                 "a tensor of unknown origin: it was created during tracing by code that Dovetail cannot trace, so it would become a constant of the "
                 f"program; {WAYS_OUT}\n  used at {user_line()}"
             )
-        return x.item() if type(x).__module__ == "numpy" and getattr(x, "ndim", 1) == 0 and hasattr(x, "item") else size_of(x)
+        return x.item() if is_numpy_number(x) else size_of(x)

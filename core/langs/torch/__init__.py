@@ -80,6 +80,8 @@ from dovetail.langs.torch.collectives import know_imported as know_imported
 from dovetail.langs.torch.copied_views import CopiedRow as CopiedRow
 from dovetail.langs.torch.copied_views import check_copied_views as check_copied_views
 from dovetail.langs.torch.copied_views import check_returned_rows as check_returned_rows
+from dovetail.langs.torch.creation import dtype_with_numpy as dtype_with_numpy
+from dovetail.langs.torch.creation import is_numpy_number as is_numpy_number
 from dovetail.langs.torch.indexing import is_position as is_position
 from dovetail.langs.torch.norm_gradients import closed_form as closed_form
 from dovetail.langs.torch.process_groups import bytes_sent as bytes_sent

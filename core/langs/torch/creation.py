@@ -14,9 +14,10 @@ from dovetail.devices import Device
 from dovetail.dtypes import DType
 from dovetail.errors import Unsupported, require
 from dovetail.langs import core
-from dovetail.langs.torch.binding.bridge import device_of, dtype_of, torch_device
+from dovetail.langs.torch.binding.bridge import TO_TORCH, device_of, dtype_of, torch_device
 from dovetail.langs.torch.binding.opaque import opaque
 from dovetail.langs.torch.binding.symbol import Number, Tensor, factory, needs_number, torchsymbol
+from dovetail.langs.torch.binding.symint import size_of
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.memory import converted, formatted
 from dovetail.prims import Tag, TensorSpec, recorder
@@ -421,6 +422,28 @@ def _shape_of(data: Any) -> tuple[int, ...]:
     inner = [_shape_of(item) for item in data]
     require(all([shape == inner[0] for shape in inner]), "expected sequences of equal lengths, got {}", inner, error=ValueError)
     return (len(data), *(inner[0] if inner else ()))
+
+
+def dtype_with_numpy(data: Any) -> torch.dtype | None:
+    """Return the dtype of the tensor of nested numbers with numbers of NumPy's among them, which keep their own; None where there is none."""
+    values = [size_of(x) for x in leaves(data)]
+    if not any(map(is_numpy_number, values)):
+        return None
+    own = []
+    for x in values:
+        if is_numpy_number(x):
+            with no_torch_function():
+                own.append(torch.tensor(x).dtype)
+        elif isinstance(x, (TensorProxy, NumberProxy, Size, bool, int, float, complex)):
+            own.append(TO_TORCH[x.spec.dtype if isinstance(x, TensorProxy) else core.number_dtype(x)])
+        else:
+            return None  # creating the tensor raises
+    return functools.reduce(torch.promote_types, own)
+
+
+def is_numpy_number(x: Any) -> bool:
+    """Return whether a value is a number of NumPy's, or an array without dimensions."""
+    return type(x).__module__ == "numpy" and hasattr(x, "item") and getattr(x, "ndim", 1) == 0
 
 
 def _of_numpy(data: Any, dtype: Any, place: Device, like: TensorSpec | None) -> Tensor:
