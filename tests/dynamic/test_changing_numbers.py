@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -317,6 +318,50 @@ def test_ints_change_in_a_function_that_needs_values():
         results.append((rows, steps.step, steps.kept, sorted(steps.history.items())))
     torch.testing.assert_close(results[1][0], results[0][0])
     assert results[1][1:] == results[0][1:]
+    assert call.cache_info().programs <= 3
+
+
+SCALARS = {  # what a program does with a number of NumPy's -> how many programs run all values
+    "an operand": (lambda x, t: (x * t, t * x, t - x, x**t, x > t, x.clone().mul_(t).add_(x, alpha=1 - t), x * float(t)), 2),
+    "arithmetic": (lambda x, t: (t * 2, 1 / t, t**2, -t, [t, float(t)], t == t, type(t).__name__), 2),
+    "a schedule": (lambda x, t: x * (0.5 * (1 + np.cos(np.pi * t))), 2),
+    "a condition": (lambda x, t: x * 2 if 0.2 <= t < 0.7 else x * min(t, 0.1), 4),
+    "a branch on a tensor": (lambda x, t: x * t if x.sum() > 1 else x + t, 2),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_numbers_of_numpy_change(name, kind):
+    function, programs = SCALARS[name]
+    compiled, x = dovetail.jit(function), torch.linspace(0.1, 1.0, 7)
+    for value in (0.9, 0.3, 0.45, 0.1, 0.75, 0.8, 0.6, 0.35, 0.5, 0.95):
+        ours, theirs = compiled(x, kind(value)), function(x, kind(value))
+        assert [type(a) for a in tree_leaves(ours)] == [type(a) for a in tree_leaves(theirs)]
+        equal(ours, theirs)
+    if name != "a condition" or kind is np.float64:  # float32 compares in its own dtype, and is compiled for each value there
+        assert compiled.cache_info().programs <= programs
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_learning_rates_of_a_table_of_numpys_are_numbers(kind):
+    rates, results = np.cos(np.linspace(0, 1.4, 12)) * 0.1, []
+    for jit in (lambda step: step, dovetail.jit):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        optimizer = kind(model.parameters(), lr=0.1)
+
+        def step(x, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        call = jit(step)
+        for rate in rates:
+            optimizer.param_groups[0]["lr"] = rate
+            call(torch.randn(4, 3))
+        results.append([p.detach() for p in model.parameters()])
+    torch.testing.assert_close(results[1], results[0])
     assert call.cache_info().programs <= 3
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dovetail import prims
+from dovetail import dtypes, prims
 from dovetail.errors import DovetailError, InputError, Unsupported, require
 from dovetail.frontend.arrays.conversion import is_traceable
 from dovetail.frontend.arrays.floating_errors import guard_errors
@@ -59,6 +59,10 @@ _UFUNCS = {
     **{operator.floordiv: np.floor_divide, operator.mod: np.remainder, operator.eq: np.equal, operator.ne: np.not_equal},
     **{operator.lt: np.less, operator.le: np.less_equal, operator.gt: np.greater, operator.ge: np.greater_equal},
 }
+_COMPARISONS = {
+    **{operator.lt: "{} < {}", operator.le: "{} <= {}", operator.gt: "{} > {}", operator.ge: "{} >= {}"},
+    **{operator.eq: "{} == {}", operator.ne: "{} != {}"},
+}
 _WRAPIT = getattr(sys.modules.get("numpy._core.fromnumeric") or sys.modules.get("numpy.core.fromnumeric"), "_wrapit", None)
 
 
@@ -68,6 +72,7 @@ class Arrays:
     def __init__(self, recorder: TorchRecorder):
         self.recorder, self.inputs = recorder, ArrayInputs(recorder)
         guard_errors(recorder.environment.tracker)
+        self.outside_numbers: dict[Proxy, NumberProxy] = {}  # scalars from outside that change
         self.by_value: dict[Proxy, tuple[np.ndarray, bytes]] = {}  # tensors made of arrays that are constants, which share memory in eager mode
 
     @contextmanager
@@ -164,7 +169,24 @@ class Arrays:
 
     def numbers(self, tree: Any) -> Any:
         """Replace traced scalars of NumPy's by numbers that the program computes."""
-        return tree_map(lambda x: prims.item(x) if type(x) is NumpyProxy and x.scalar else x, tree)
+        return tree_map(lambda x: self.number(x) if type(x) is NumpyProxy and x.scalar else x, tree)
+
+    def number(self, scalar: NumpyProxy) -> NumberProxy:
+        """Return the number that an array without dimensions is; operations that scale a tensor may read its tensor instead."""
+        if scalar in self.outside_numbers:
+            return self.outside_numbers[scalar]
+        number = prims.item(scalar)
+        if self.outside_numbers and scalar.spec.dtype is dtypes.float64 and self.recorder.environment.session is None:
+            with self.speaking(TORCH):
+                self.recorder.changing.tensors[number] = TORCH["detach"](scalar)
+        return number
+
+    def scalar_of(self, tensor: TensorProxy, number: NumberProxy) -> NumpyProxy:
+        """Return the scalar of NumPy's for a number from outside that changes; `tensor` is the input for it."""
+        scalar = self.of_tensor(tensor)
+        scalar.scalar = True
+        self.outside_numbers[scalar] = number
+        return scalar
 
     def on_torch(self, tracker: Tracker, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch's, or of the NumPy language, that gets arrays; NULL where they are constants to it."""
@@ -310,6 +332,8 @@ class Arrays:
             if not tensors[0] or op not in _WRAPPED:
                 raise Unsupported(f"an operator of an array and a tensor; pass torch.from_numpy(x) of the array\n  at {user_line()}")
             return self.on_numpy(tracker, _WRAPPED[op], args, {}, None)
+        if op in _COMPARISONS and (answer := self._compared(op, args)) is not None:
+            return answer
         args = tree_map(tracker.array_like, args)
         for x in args:
             self.need(tracker, x)
@@ -317,6 +341,16 @@ class Arrays:
             return self.on_numpy(tracker, _UFUNCS[op], args, {}, None)
         with self.speaking():
             return self.recorder._operate(op, *args)
+
+    def _compared(self, op: Any, args: list[Any]) -> Any:
+        """Return how numbers from outside that change compare, and guard it; None where others than float64 and plain ones are among them."""
+        if not self.outside_numbers or self.recorder.environment.session is not None:
+            return None
+        numbers = (bool, int, float, np.float64)
+        if not all([type(x) in numbers or (type(x) is NumpyProxy and x in self.outside_numbers and x.spec.dtype is dtypes.float64) for x in args]):
+            return None  # narrower ones are compared in their own dtype
+        answer = self.recorder.environment.answer(op, [float(x) if type(x) is np.float64 else x for x in self.numbers(args)], _COMPARISONS[op])
+        return None if answer is None else np.bool_(answer)
 
     def _item(self, tracker: Tracker, op: str, args: list[Any]) -> Any:
         owner, key, *value = args

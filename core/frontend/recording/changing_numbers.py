@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,13 @@ class NumberInput:
             raise ValueError(f"{value} is not within 64 bits") from None
 
 
-INPUTS = {float: NumberInput(torch.float64), int: NumberInput(torch.int64)}
+@cache
+def number_input(kind: type) -> NumberInput | None:
+    """Return how the tensor for a number of a type is created; None where numbers of that type are no inputs, as ints of NumPy's, which are sizes."""
+    if kind in (float, int):
+        return NumberInput(torch.float64 if kind is float else torch.int64)
+    dtype = getattr(torch, kind.__name__, None)
+    return NumberInput(dtype) if dtype in (torch.float64, torch.float32, torch.float16) else None
 
 
 class ChangingNumbers:
@@ -58,6 +65,7 @@ class ChangingNumbers:
     def __init__(self, trace: Trace, sizes: SymbolicSizes | None):
         self.trace, self.sizes = trace, sizes
         self.numbers: dict[Source, NumberProxy] = {}
+        self.scalars: dict[Source, Proxy] = {}  # what the program sees for numbers of NumPy's
         self.read: dict[NumberProxy, tuple[Source, float]] = {}  # where each of them is read, and its value in this call
         self.tensors: dict[Proxy, TensorProxy | None] = {}  # None for a number that is computed in another way
         self.lengths: dict[Proxy, float] = {}  # how many operations compute a number of changing ones
@@ -88,7 +96,12 @@ class ChangingNumbers:
         if not 1 <= len(condition.sources) <= 2:
             return None
         values = dict(self.read.values())
-        answer = condition.answer(*[values[source] for source in condition.sources])
+        read = [values[source] for source in condition.sources]
+        if not all([isinstance(x, (int, float)) for x in read]):
+            return None  # NumPy computes with narrower floats in their own dtype
+        answer = condition.answer(*read)
+        if type(answer).__module__ == "numpy":  # of a np.float64
+            answer = answer.item()
         if type(answer) not in (bool, int):
             return None
         tracker.guard("condition", condition.sources[0], Answer(condition, answer))

@@ -29,7 +29,7 @@ from dovetail.frontend.recording import nn_module_tracing
 from dovetail.frontend.recording.array_choices import LARGEST_CONTENT, ArrayChoices, ArrayNeeded
 from dovetail.frontend.recording.array_hooks import is_traced_array
 from dovetail.frontend.recording.call_hooks import KNOWN, STORAGES, CallHooks
-from dovetail.frontend.recording.changing_numbers import INPUTS, ChangingNumbers
+from dovetail.frontend.recording.changing_numbers import ChangingNumbers, number_input
 from dovetail.frontend.recording.data_writes import set_data
 from dovetail.frontend.recording.generators import TracedGenerators, copy_of
 from dovetail.frontend.recording.metadata_writes import CHANGING
@@ -293,18 +293,22 @@ class TorchRecorder(CallHooks):
         numbers, sizes = self.changing.numbers, self.changing.sizes
         if sizes is None or tracker.later is not None:
             return value
-        if type(value) is int and ((self.environment.session is None and not sizes.plain) or not -_INT64 <= value < _INT64):
+        kind = type(value)
+        if kind is int and ((self.environment.session is None and not sizes.plain) or not -_INT64 <= value < _INT64):
             return value
-        if not sizes.moves(value, source):
+        conversion = number_input(kind) if self.returns_tensors or kind in (int, float) else None
+        if conversion is None or not sizes.moves(value, source):
             return value
         if source not in numbers:
-            kind = type(value)
             tracker.guard("type", source, kind)
-            at = tracker.sources.make("array", source, INPUTS[kind])
+            at = tracker.sources.make("array", source, conversion)
             tracker.guard("type", at, torch.Tensor)
-            self.changing.add(source, self.add_input(at, INPUTS[kind].convert(value)), value)
+            tensor = self.add_input(at, conversion.convert(value))
+            self.changing.add(source, tensor, value)
             sizes.floats[repr(source)] = numbers[source]
-        return numbers[source]
+            if kind not in (int, float):
+                self.changing.scalars[source] = self.arrays.scalar_of(tensor, numbers[source])
+        return self.changing.scalars.get(source, numbers[source])
 
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
         if (size := self.sizes.integer(value, source)) is None:

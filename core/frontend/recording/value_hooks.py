@@ -227,7 +227,7 @@ class ValueHooks(ArrayHooks):
             is_array = is_traced_array(value) and not value.spec.shape
             if unlike or not (is_array or self.class_of(value) is torch.Tensor):
                 return NULL
-            value = prims.item(value) if is_array else value.item()
+            value = self.arrays.number(value) if is_array else value.item()
             if not isinstance(value, Proxy):
                 return kind(value)
         number = host_numbers.converted(value, kind, known=self.environment.known_numbers, raising=self.environment.raising((value,)))

@@ -155,9 +155,11 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         if kind in self.atoms:
             if kind is int and self.recorder.symbolic_ints and not self.exact and (size := self.recorder.symbolic(self, value, source)) is not value:
                 return size
-            if kind in (int, float) and not self.exact and (number := self.recorder.changing_number(self, value, source)) is not value:
+            of_numpy = kind.__module__ == "numpy"
+            may_change = (of_numpy or kind in (int, float)) and not self.exact
+            if may_change and (number := self.recorder.changing_number(self, value, source)) is not value:
                 return number
-            if kind.__module__ == "numpy" and (value != value or not value):  # == does not tell the zeros apart, nor nan from nan
+            if of_numpy and (value != value or not value):  # == does not tell the zeros apart, nor nan from nan
                 self.guard("type", source, kind)
                 self.guard("equal", self.sources.call(self.sources.attr(source, "tobytes")), value.tobytes())
                 return value
