@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections import deque
@@ -531,3 +532,22 @@ def test_gradients_are_clipped_by_value_where_there_are_some():
         else:
             with pytest.raises(RuntimeError, match="empty"):  # as torch's C code
                 compiled(torch.ones(3), weight, backward)
+
+
+@pytest.mark.parametrize("around", [True, False])
+def test_anomaly_detection_names_what_returns_nan(around):
+    w = torch.nn.Parameter(torch.zeros(3))
+
+    def gradient(x, detect):
+        with torch.autograd.set_detect_anomaly(True) if detect else contextlib.nullcontext():
+            return torch.autograd.grad((w * x).sqrt().sum() * 0, w)[0]
+
+    compiled = dovetail.jit(gradient)
+    for detect in (False, True, False, True):
+        with torch.autograd.set_detect_anomaly(detect and around), pytest.warns() if detect else contextlib.nullcontext():
+            if detect:
+                with pytest.raises(RuntimeError, match=r"SqrtBackward0.* returned nan"):
+                    compiled(torch.ones(3), not around)
+            else:
+                assert compiled(torch.ones(3), False).isnan().all()
+    assert compiled.cache_info().programs == 1

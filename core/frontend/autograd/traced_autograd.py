@@ -214,6 +214,9 @@ class TracedAutograd:
         self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool
     ) -> list[Proxy | None]:
         """Return gradients: as lines of the program; after a decision as what eager autograd computes between two segments."""
+        if torch.is_anomaly_enabled():
+            raise EagerCall(f"anomaly detection looks for nan in the gradients of each operation\n  called at {user_line()}")
+        tracker.guard("equal", tracker.sources.setting(torch.is_anomaly_enabled), False)
         trace, retain = current_recorder.get(), create_graph if retain_graph is None else bool(retain_graph)
         if isinstance(trace, Trace) and trace.made_by == BACKWARD and not trace.depth:  # in the backward of a torch.autograd.Function
             with torch.set_grad_enabled(create_graph):
