@@ -12,11 +12,14 @@ from dovetail.prims.op import Tag, prim
 GUARD = {Tag.GUARD, Tag.NO_GRAD}
 
 
-def _assignment(target: str, value: str, miss: str) -> str:
+_MISSING = "AttributeError, LookupError, TypeError, ValueError"
+
+
+def _assignment(target: str, value: str, miss: str, errors: str = _MISSING) -> str:
     """Return an assignment as text; a value that is not there any more is a miss, unless it cannot be missing."""
     if miss == "None":
         return f"{target} = {value}"
-    return f"try: {target} = {value}\n    except (AttributeError, LookupError, TypeError, ValueError): return {miss}"
+    return f"try: {target} = {value}\n    except ({errors}): return {miss}"
 
 
 @prim(tags=GUARD)
@@ -66,7 +69,7 @@ def unpack_call(function: Any, *, miss: Any = None) -> None:
 
 @unpack_call.python
 def unpack_call_python(target: str, function: str, *, miss: str = "None") -> str:
-    return _assignment(target, f"{function}()", miss)
+    return _assignment(target, f"{function}()", miss, f"{_MISSING}, RuntimeError")  # as x.stride() of a sparse tensor raises
 
 
 @prim(tags=GUARD)

@@ -225,7 +225,7 @@ def test_09_one_program_with_gradients(name):
     assert compiled.cache_info().misses == 1, dovetail.cache_misses(compiled)
 
 
-def test_10_a_transposed_input_keeps_symbolic_strides_and_a_window_is_guarded_by_its_strides():
+def test_10_a_transposed_input_keeps_symbolic_strides_and_a_window_has_symbols_of_its_own():
     def fn(x):
         return x.contiguous() * 2, x.stride()
 
@@ -236,7 +236,7 @@ def test_10_a_transposed_input_keeps_symbolic_strides_and_a_window_is_guarded_by
     for x in (base[:, :5], base[:, :7], R(9, 32)[:, :7]):
         torch.testing.assert_close(compiled(x), x + 1)
         assert compiled(x).stride() == (x + 1).stride()
-    assert compiled.cache_info().misses == 2
+    assert compiled.cache_info().misses == 1
 
 
 @pytest.mark.trials  # a call that is tried has its guards checked in Python

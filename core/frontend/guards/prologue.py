@@ -253,9 +253,12 @@ class PrologueBuilder:
         grad = " that requires grad" * proxy.spec.requires_grad
         miss = Miss(partial(reason, guard, f'"{proxy.spec}"{grad}'))
         line = BoundSymbol(prims.check_tensor, (proxy,), guard.value | {"miss": miss}, None, [proxy])
-        if self.symbols is not None and (is_symbolic(guard.value["shape"]) or self.symbols.takes_size_of(proxy)):
+        if self.symbols is not None and (is_symbolic((guard.value["shape"], guard.value["strides"])) or self.symbols.takes_size_of(proxy)):
             self.check(prims.check_rank, proxy, type=guard.value["type"], rank=len(guard.value["shape"]), reason=miss.reason)
-            self.lines += [*self.symbols.of_tensor(proxy), line]
+            self.lines += self.symbols.of_tensor(proxy)
+            for read in self.symbols.sizes.of_strides.get(proxy, ()):  # behind the sizes, which strides may equal
+                self.guard(read)
+            self.lines.append(line)
             return
         (self.trace.lines if self.few_tensors else self.tensor_checks).append(line)
 

@@ -169,6 +169,7 @@ class SymbolicSizes:
         self.sources: dict[str, int] = {}  # places -> ids of their sources, which hold functions and are not held for that
         self.floats: dict[str, NumberProxy] = {}  # where the floats are that are inputs, and the numbers that the program has for them
         self.of_tensor: dict[Any, list[tuple[int, Atom]]] = {}  # a traced tensor -> its symbolic dimensions
+        self.of_strides: dict[Any, list[Any]] = {}  # a traced tensor -> the guards that read its symbolic strides
 
     def __bool__(self) -> bool:
         return bool(self.places or self.floats)

@@ -22,6 +22,7 @@ from dovetail.frontend.classify_calls import (
     is_tensor_class,
     is_torch,
 )
+from dovetail.frontend.guards.guard import Guard
 from dovetail.frontend.guards.symbolic_sizes import is_marked
 from dovetail.frontend.guards.tensor_checks import tensor_facts
 from dovetail.frontend.interpreter.tracking.effects import DELETED
@@ -41,8 +42,8 @@ from dovetail.frontend.shards import whole
 from dovetail.frontend.subclasses import is_wrapper
 from dovetail.frontend.wrappers.jagged import untraced_size
 from dovetail.langs.torch import SymbolicInt, spec_of, symint
-from dovetail.prims import Tag
-from dovetail.prims.sizes import Size
+from dovetail.prims import Tag, TensorSpec
+from dovetail.prims.sizes import Atom, Size, is_symbolic
 from dovetail.torch_internals import OpOverloadPacket, no_torch_function
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, Trace, is_proxy, leaves, prims_of, user_line
 from dovetail.trace.aliases import root_of, view_bases
@@ -232,21 +233,25 @@ class TorchRecorder(CallHooks):
         if proxy is None:
             if torch.nn.parameter.is_lazy(tensor):
                 raise EagerCall(f"{source} gets its shape in the first call of its lazy module")
-            spec, symbols, strides = spec_of(whole(tensor)), (), None
+            spec, symbols, strides, reads = spec_of(whole(tensor)), (), None, []
             if (
                 self.sizes is not None
                 and (self.symbolic_ints or is_marked(tensor))
                 and not (self.wrappers is not None and self.wrappers.hold(source))
             ):
+                plain = spec
                 spec, symbols, strides = self.sizes.spec(spec, tensor, source)
+                if self.symbolic_ints and not plain.is_dense:
+                    spec, strides, reads = self._with_gaps(tracker, spec, tensor, source)
             proxy = self.inputs[id(tensor)] = self.trace.tensor(spec)
             self.trace.inputs.append(proxy)
             self.real[proxy] = tensor
             self.sources.append((source, proxy))
             self.environment.tensors.append(tensor)
             facts = tensor_facts(tensor, proxy.spec.strides)
-            if symbols:
-                self.trace.relations, self.sizes.of_tensor[proxy] = self.sizes.relations, symbols
+            if symbols or is_symbolic(strides):
+                self.trace.relations, self.sizes.of_tensor[proxy] = self.sizes.relations, list(symbols)
+                self.sizes.of_strides[proxy] = reads
                 facts |= {"shape": spec.shape, "strides": strides}
             tracker.guard("tensor", source, facts)
             if tensor.is_neg() or (spec.dtype.kind == "complex" and tensor.is_conj()):
@@ -257,6 +262,31 @@ class TorchRecorder(CallHooks):
         elif (first := tracker.source(proxy)) is not source:
             tracker.guard("same", source, first)
         return proxy
+
+    def _with_gaps(self, tracker: Tracker, spec: TensorSpec, tensor: torch.Tensor, source: Source) -> tuple[TensorSpec, tuple, list[Guard]]:
+        """Return the spec of an input with gaps in its memory, with symbols for strides that have changed, the strides to check, and what reads them.
+
+        The tensor that `x[:, :-1]` is a part of is not at hand: its width is known by the stride alone.
+        """
+        actual, own, guards = list(tensor.stride()), list(spec.steps), []
+        at = tracker.sources.call(tracker.sources.attr(source, "stride"))
+        for dim in [dim for dim, n in enumerate(tensor.shape) if n != 1]:
+            item = tracker.sources.item(at, dim)
+            step = self.sizes.integer(actual[dim], item)
+            if step is not None:
+                guards.append(Guard("integer", item, self._number_of_size(actual[dim], item)))
+                own[dim] = actual[dim] = step
+        return spec.like(strides=tuple(own)), tuple(actual), guards
+
+    def _number_of_size(self, value: int, source: Source) -> Atom:
+        """Return the symbol of an int that was read at a source, which is an input of the program."""
+        self.trace.relations = self.sizes.relations
+        atom = self.sizes.places[repr(source), None]
+        if atom.proxy not in set(self.trace.inputs):
+            self.trace.inputs.append(atom.proxy)
+            self.sources.append((source, atom.proxy))
+            self.environment.tensors.append(value)
+        return atom
 
     def boxed(self, call: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
         if kind == "array":
@@ -313,13 +343,7 @@ class TorchRecorder(CallHooks):
     def symbolic(self, tracker: Tracker, value: int, source: Source) -> Any:
         if (size := self.sizes.integer(value, source)) is None:
             return value
-        self.trace.relations = self.sizes.relations
-        atom = self.sizes.places[repr(source), None]
-        if atom.proxy not in set(self.trace.inputs):
-            self.trace.inputs.append(atom.proxy)
-            self.sources.append((source, atom.proxy))
-            self.environment.tensors.append(value)
-            tracker.guard("integer", source, atom)
+        tracker.guard("integer", source, self._number_of_size(value, source))
         return symint(size)
 
     def build(self, captured: Captured) -> Callable[[list, tuple], Any]:
