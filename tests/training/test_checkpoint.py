@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import pytest
@@ -96,6 +97,28 @@ def test_scenario_9_a_block_that_writes_outside_runs_in_eager_mode_which_writes_
         ours, theirs = (call() for call, _ in twins.sides())
     close(ours, theirs, 1e-5, "the result without gradients, which nothing runs again")
     assert dovetail.last_traces(twins.compiled)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_block_that_may_draw_other_numbers_again_runs_in_eager_mode(reentrant):
+    layer, drop = nn.Linear(4, 8), nn.Dropout(0.5)
+
+    def gradients(x):
+        return checkpoint(lambda x: drop(layer(x)), x, use_reentrant=reentrant, preserve_rng_state=False).square().sum()
+
+    results = []
+    for call in (gradients, dovetail.jit(gradients)):
+        torch.manual_seed(0)
+        x = torch.ones(3, 4, requires_grad=True)
+        with pytest.warns(UserWarning, match="preserve_rng_state=False") if call is not gradients else contextlib.nullcontext():
+            for _ in range(3):
+                call(x).backward()
+        results.append((x.grad, torch.rand(1)))
+    torch.testing.assert_close(*results)
+
+    compiled = dovetail.jit(lambda x: checkpoint(layer, x, use_reentrant=reentrant, preserve_rng_state=False).sum())
+    compiled(x).backward()
+    assert compiled.cache_info().programs == 1  # which draws nothing
 
 
 def test_scenario_9_a_block_that_writes_into_its_own_tensors_is_compiled():

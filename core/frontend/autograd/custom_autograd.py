@@ -381,9 +381,10 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Trace torch.utils.checkpoint.checkpoint: the call, computed again in the backward but for its random draws.
 
     A call that writes into its own tensors is differentiated as if it were not checkpointed.  Raises EagerCall, with a warning, where it writes
-    into others: eager mode does so again when it runs the call again.
+    into others, or draws numbers that are not to be the same again: eager mode does so once more when it runs the call again.
     """
-    for name in ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop", "preserve"):
+    preserves = kwargs.pop("preserve_rng_state", kwargs.pop("preserve", True))
+    for name in ("use_reentrant", "determinism_check", "debug", "early_stop"):
         kwargs.pop(name, None)
     if kwargs.pop("context_fn", checkpointing.noop_context_fn) is not checkpointing.noop_context_fn:
         raise Unsupported(f"torch.utils.checkpoint with a context_fn is not traced; leave it out\n  called at {user_line()}")
@@ -399,6 +400,11 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
         raise EagerCall(
             "a block of torch.utils.checkpoint writes into a tensor from outside, and does so again when the backward runs it again\n"
             f"  called at {user_line()}"
+        )
+    if own and not preserves and any(map(draws, lines)):
+        raise EagerCall(
+            "a block of torch.utils.checkpoint draws random numbers, and with preserve_rng_state=False others when the backward runs it again; "
+            f"leave preserve_rng_state out\n  called at {user_line()}"
         )
     if not own or any([line.mutates for line in lines]):
         return result
