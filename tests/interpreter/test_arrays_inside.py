@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves as leaves
 
 import dovetail
 from dovetail.errors import Unsupported
@@ -439,3 +440,27 @@ def test_an_error_of_numpy_is_its_own():
 def test_a_function_that_calls_back_is_refused():
     with pytest.raises((Unsupported, TypeError), match=r"not traced|is needed"):
         dovetail.jit(lambda x: np.vectorize(lambda value: value * 2)(x.numpy()))(torch.ones(3))
+
+
+RATES = np.cos(np.linspace(0, 1, 30))
+AT_SYMBOLS = {  # what is done with an int that has become a symbol -> beside arrays
+    "an element": lambda x, a, i: (x * a[i], a[i] * x, a[i], x.clone().mul_(a[i])),
+    "an element from the end": lambda x, a, i: x * a[-i],
+    "an element of a table outside": lambda x, a, i: x * RATES[i],
+    "a row": lambda x, a, i: torch.from_numpy(a.reshape(-1, 2)[i]) + x.sum(),
+    "an operand": lambda x, a, i: (torch.from_numpy(a * i), torch.from_numpy(i - a), x * (a[i] * i + i / 2)),
+    "an operand of narrow arrays": lambda x, a, i: torch.from_numpy((a * 9).astype(np.int32) * i + a.astype(np.float32) / i),
+}
+
+
+@pytest.mark.parametrize("name", AT_SYMBOLS)
+def test_ints_that_change_index_and_scale_arrays(name):
+    function = AT_SYMBOLS[name]
+    compiled, x = dovetail.jit(function), torch.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in (2, 3, 7, 5, 4, 9):
+            ours, theirs = compiled(x, RATES, i), function(x, RATES, i)
+            assert [type(one) for one in leaves(ours)] == [type(one) for one in leaves(theirs)]
+            torch.testing.assert_close([torch.as_tensor(one) for one in leaves(ours)], [torch.as_tensor(one) for one in leaves(theirs)])
+    assert compiled.cache_info().programs == 2

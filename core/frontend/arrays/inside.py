@@ -31,6 +31,7 @@ from dovetail.frontend.recording.generators import guard_same
 from dovetail.frontend.recording.tracked_environment import tensor_of
 from dovetail.langs.numpy import FUNCTIONS, LANGUAGE, NumpyProxy, numpy_dtype, records
 from dovetail.langs.torch import LANGUAGE as TORCH
+from dovetail.langs.torch import size_of
 from dovetail.prims import Symbol
 from dovetail.trace import NumberProxy, Proxy, TensorProxy, is_proxy, leaves, tree_map, user_line
 from dovetail.trace.proxies import no_value
@@ -326,6 +327,7 @@ class Arrays:
         tensors = [isinstance(x, TensorProxy) and type(x) is not NumpyProxy for x in args]
         if op in ("get_item", "set_item"):
             return self._item(tracker, op, args)
+        args = [self.recorder.environment.number_of(x) for x in args]
         if any(tensors):
             if all([is_tensor or is_scalar or not _is_array(x) for x, is_tensor, is_scalar in zip(args, tensors, scalars, strict=True)]):
                 return self.recorder._operate(op, *self.numbers(tuple(args)))
@@ -369,9 +371,10 @@ class Arrays:
         convert = self.numbers(convert)
         return self.recorder._operate(op, owner, tuple(convert) if type(key) is tuple else convert[0], *self.numbers(value))
 
-    def _operate_item(self, op: str, owner: Any, *operands: Any) -> Any:
+    def _operate_item(self, op: str, owner: Any, key: Any, *value: Any) -> Any:
+        key = tree_map(lambda x: size_of(self._operand(x)), key)  # an element at a symbolic position is a scalar
         with self.speaking():
-            return self.recorder._operate(op, owner, *tree_map(self._operand, operands))
+            return self.recorder._operate(op, owner, key, *tree_map(self._operand, value))
 
     # attributes and results
 

@@ -335,7 +335,7 @@ class TrackedEnvironment(TorchEnvironment):
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         if self.language is not LANGUAGE:  # NumPy's, inside a function of tensors
-            return tree_map(lambda x: constant_copy(x, trace) if type(x) is torch.Tensor else x, tree)
+            return tree_map(lambda x: constant_copy(x, trace) if type(x) is torch.Tensor else size_of(x), tree)
         if trace.depth:
             return tree_map(lambda x: lift_leaf(x, trace), tree)
         tree = tree_map(self._lifted, tree)
