@@ -585,7 +585,7 @@ def test_an_execution_transform_that_returns_its_argument_is_compared(is_right):
     own = OperatorExecutor("own")
     own.implements(torch.relu, execution_transform=lambda input: input)
     fn = dovetail.jit(lambda x: torch.relu(x), executors=[own])
-    inputs = [(torch.rand(8) - (not is_right),) for _ in range(3)]
+    inputs = [(torch.rand(8) - (0.0 if is_right else 1.0),) for _ in range(3)]
     right, warned = calls(fn, inputs, torch.relu)
     assert right == [True] * 3 and len(warned) == (not is_right)
     assert fn(*inputs[0]).data_ptr() != inputs[0][0].data_ptr()
