@@ -52,3 +52,18 @@ def hold_back(collection: Collection, library: str, name: str, create: Callable[
     """Add what `create` returns to the cases that are held back, with arguments for batches of several sizes."""
     build = partial(together, create, makers)
     collection.cases.append(Case(library, f"{name}, held back", build, batches=SIZES, **options))
+
+
+def normal_rows(*shape: int) -> Callable[[int], torch.Tensor]:
+    """Return what makes normal numbers for a batch."""
+    return lambda n: torch.randn(n, *shape)
+
+
+def leaves(*shape: int) -> Callable[[int], torch.Tensor]:
+    """Return what makes normal numbers that require a gradient for a batch."""
+    return lambda n: torch.randn(n, *shape, requires_grad=True)
+
+
+def ids(high: int, *shape: int) -> Callable[[int], torch.Tensor]:
+    """Return what makes integers below `high` for a batch."""
+    return lambda n: torch.randint(0, high, (n, *shape))

@@ -1,4 +1,4 @@
-"""Parts of larger tensors whose sizes differ: the strides that this changes are symbols, as `x[:, :-1]` has them."""
+"""Parts of larger tensors of several sizes: the strides that this changes are symbols, as `x[:, :-1]` has them."""
 
 from __future__ import annotations
 

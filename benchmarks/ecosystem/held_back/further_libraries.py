@@ -54,7 +54,8 @@ import whisper.model
 import xlstm
 from cases import Case, Collection
 from keras import layers
-from parts import Called, calling, hold_back
+from parts import Called, calling, hold_back, ids, leaves
+from parts import normal_rows as rows
 from torch import nn
 from transformers import T5Config
 
@@ -64,18 +65,6 @@ network = partial(hold_back, collection)
 
 def cases() -> list[Case]:
     return collection.cases
-
-
-def rows(*shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randn(n, *shape)
-
-
-def leaves(*shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randn(n, *shape, requires_grad=True)
-
-
-def ids(high: int, *shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randint(0, high, (n, *shape))
 
 
 # --- Keras

@@ -23,7 +23,8 @@ import ultralytics.nn.tasks
 import vector_quantize_pytorch as quantize
 from cases import Case, Collection
 from e3nn import o3
-from parts import Called, calling, hold_back
+from parts import Called, calling, hold_back, leaves
+from parts import normal_rows as rows
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from vit_pytorch import cait, cct, deepvit, levit, max_vit, na_vit, rvt, simple_vit, twins_svt, vit, xcit
@@ -38,14 +39,6 @@ def cases() -> list[Case]:
 
 def images(size: int = 32, channels: int = 3) -> Callable[[int], torch.Tensor]:
     return lambda n: torch.rand(n, channels, size, size)
-
-
-def rows(*shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randn(n, *shape)
-
-
-def leaves(*shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randn(n, *shape, requires_grad=True)
 
 
 for name in ("Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "DeepLabV3Plus", "UPerNet", "Segformer"):

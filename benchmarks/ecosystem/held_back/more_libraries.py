@@ -45,7 +45,8 @@ import torchsde
 import zuko
 from cases import Case, Collection
 from nnAudio import features
-from parts import Called, calling, hold_back
+from parts import Called, calling, hold_back, ids, leaves
+from parts import normal_rows as rows
 from torch import nn
 
 collection = Collection("captum")
@@ -56,20 +57,8 @@ def cases() -> list[Case]:
     return collection.cases
 
 
-def rows(*shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randn(n, *shape)
-
-
-def leaves(*shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randn(n, *shape, requires_grad=True)
-
-
 def images(size: int = 32, channels: int = 3) -> Callable[[int], torch.Tensor]:
     return lambda n: torch.rand(n, channels, size, size)
-
-
-def ids(high: int, *shape: int) -> Callable[[int], torch.Tensor]:
-    return lambda n: torch.randint(0, high, (n, *shape))
 
 
 def mlp(inputs: int = 8, outputs: int = 3) -> nn.Module:

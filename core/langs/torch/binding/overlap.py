@@ -27,7 +27,7 @@ _MESSAGE = (
 def check_overlap(name: str, written: Any, operands: Any) -> None:
     """Raise where PyTorch's operation `name`, which writes to `written`, refuses the memory that it has in common with a tensor in `operands`.
 
-    As PyTorch, it compares tensors whose elements fill their memory: views with gaps or repeated elements pass.
+    As PyTorch, it compares tensors with elements that fill their memory: views with gaps or repeated elements pass.
     """
     views = recorder.get().views
     if name in _UNCHECKED or not isinstance(written, TensorProxy):
