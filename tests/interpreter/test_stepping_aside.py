@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -269,6 +270,49 @@ def test_objects_are_dropped_at_every_call():
     for calls in (1, 2, 3):
         compiled(torch.ones(2))
         assert ["dropped"] * calls == SEEN
+
+
+class Thing:
+    pass
+
+
+def refers(thing, dropped):
+    return weakref.ref(thing, lambda ref: dropped.append(thing_of(ref)))
+
+
+def thing_of(ref):
+    return "gone" if ref() is None else "there"
+
+
+NAMES, SIZES = weakref.WeakSet(), weakref.WeakKeyDictionary()
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        refers,
+        lambda thing, dropped: weakref.proxy(thing, lambda ref: dropped.append("proxy")),
+        lambda thing, dropped: weakref.finalize(thing, dropped.append, "finalized") and None,
+        lambda thing, dropped: weakref.WeakValueDictionary(key=thing),
+        lambda thing, dropped: NAMES.add(thing),
+        lambda thing, dropped: SIZES.setdefault(thing, 3),
+    ],
+    ids=["ref", "proxy", "finalize", "WeakValueDictionary", "WeakSet", "WeakKeyDictionary"],
+)
+def test_weak_references_notice_at_every_call_that_an_object_is_dropped(watch):
+    def program(x, dropped):
+        thing = Thing()
+        held = watch(thing, dropped)
+        count = len(NAMES) + len(SIZES)
+        del thing
+        dropped.append(len(NAMES) + len(SIZES))
+        return x * (count + (held is None))
+
+    compiled = dovetail.jit(program)
+    for shift in range(3):
+        x, actual, expected = torch.full((2,), float(shift)), [], []
+        same(compiled(x, actual), program(x, expected))
+        assert actual == expected
 
 
 @pytest.mark.parametrize("program", [lambda x: (x.is_conj(), x * 2), lambda x: x.imag, torch.view_as_real])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import weakref
 from abc import ABCMeta
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
@@ -53,9 +54,11 @@ def _has_python_constructor(cls: type) -> bool:
 def check_constructor(tracker: Tracker, maker: Any, args: Sequence[Any]) -> None:
     """Guard whether the class that C code creates an object of is abstract.
 
-    Raises EagerCall where it has a `__del__` in Python, which CPython calls by itself, once for each call, and Unsupported where it derives from
-    an iterator that calls functions.
+    Raises EagerCall where it has a `__del__` in Python, or is a weak reference with a callback to what the program creates: CPython calls them by
+    itself, once for each call.  Raises Unsupported where it derives from an iterator that calls functions.
     """
+    if (referent := _watched(maker, args)) and tracker.source(referent[0]) is None:
+        raise EagerCall(f"the function has a callback called when CPython drops a {type(referent[0]).__name__} that it creates")
     kind = maker if isinstance(maker, type) else args[0] if args and getattr(maker, "__name__", None) == "__new__" else None
     if not isinstance(kind, type) or is_library(kind):
         return
@@ -65,3 +68,12 @@ def check_constructor(tracker: Tracker, maker: Any, args: Sequence[Any]) -> None
         raise Unsupported(f"{kind.__name__} derives from an iterator in C that calls functions, which would run unseen; use that iterator itself")
     if isinstance(kind, ABCMeta):
         tracker.guard_flag(kind, _ABSTRACT)
+
+
+def _watched(maker: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """Return the object of a weak reference that is created with a callback, and the callback; nothing where none is created."""
+    if maker is weakref.ref.__new__:
+        maker, *args = args
+    if maker is weakref.proxy or (isinstance(maker, type) and issubclass(maker, weakref.ref)):
+        return args[:2] if len(args) > 1 and args[1] is not None else ()
+    return ()
