@@ -46,7 +46,12 @@ def value_and_grad(fn: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux:
 def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
     """Return a cached function for each `fn`, so that it is compiled once."""
     recorded = nested_grad.recorded_value_and_grad(fn, argnums, has_aux)
-    compiled = jit(recorded)
+
+    @wraps(fn, updated=())
+    def recorded_or_eager(*args: Any, **kwargs: Any) -> Any:
+        return recorded(*args, **kwargs) if nested_grad.is_tracing() else _eager_value_and_grad(fn, argnums, has_aux, args, kwargs)
+
+    compiled = jit(recorded_or_eager)
 
     @wraps(fn, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
@@ -58,6 +63,23 @@ def _value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool)
         return compiled(*trees.tree_map(_detached, args), **trees.tree_map(_detached, kwargs))
 
     return value_and_gradient
+
+
+def _eager_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux: bool, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+    """Return (fn(*args, **kwargs), gradient) by PyTorch's autograd, for calls that run in eager mode."""
+    which = {n % len(args) for n in ((argnums,) if isinstance(argnums, int) else argnums)}
+    leaf_args = tuple([trees.tree_map(_leaf, arg) if n in which else arg for n, arg in enumerate(args)])
+    with torch.enable_grad():
+        result = fn(*leaf_args, **kwargs)
+    value = nested_grad.checked_value(result, has_aux, lambda value: isinstance(value, torch.Tensor) and value.dim() == 0 and value.is_floating_point())
+
+    def gradient(arg: Any) -> Any:
+        leaves, tree = trees.flatten(arg)
+        flows = value.requires_grad
+        return tree.build(torch.autograd.grad(value, leaves, retain_graph=True, materialize_grads=True) if flows else [torch.zeros_like(x) for x in leaves])
+
+    grads = gradient(leaf_args[argnums]) if isinstance(argnums, int) else tuple([gradient(leaf_args[n]) for n in argnums])
+    return trees.tree_map(_detached, result), grads
 
 
 def vjp(fn: Callable, *args: Any, **kwargs: Any) -> tuple[Any, Callable[[Any], Any]]:

@@ -95,6 +95,37 @@ def test_vjp(wrap: Callable) -> None:
     torch.testing.assert_close((out, ga, gb), (a @ b, g @ b.t(), a.t() @ g))
 
 
+class Dropped:
+    def __del__(self) -> None:
+        pass
+
+
+def aside(value: Any) -> Any:
+    Dropped()  # calls that create one run in eager mode
+    return value
+
+
+@pytest.mark.parametrize("transform", [dovetail.grad, dovetail.value_and_grad])
+@pytest.mark.parametrize("argnums", [0, (0, 1), -1])
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+def test_gradients_of_functions_that_run_in_eager_mode(transform: Callable, argnums: Any) -> None:
+    in_eager_mode, compiled = (transform(fn, argnums) for fn in (lambda p, x: aside(loss(p, x)), loss))
+
+    for x in (X, X + 1):
+        torch.testing.assert_close(in_eager_mode(PARAMETERS, x), compiled(PARAMETERS, x))
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+def test_what_is_beside_the_value_and_constants_in_eager_mode() -> None:
+    gradient, other = dovetail.grad(lambda x: aside((x.square().sum(), x + 1)), has_aux=True)(X)
+
+    torch.testing.assert_close((gradient, other), (2 * X, X + 1))
+    assert not other.requires_grad
+    torch.testing.assert_close(dovetail.grad(lambda x: aside(torch.ones(())))(X), torch.zeros_like(X))
+    with pytest.raises(TypeError, match="expected a function that returns a real number"):
+        dovetail.grad(lambda x: aside(x))(X)
+
+
 def test_a_result_with_dimensions_is_refused() -> None:
     with pytest.raises(TypeError, match=r"expected a function that returns a real number as a tensor without dimensions, got cpu f64\[4, 3\]"):
         dovetail.grad(lambda x: x * 2)(X)

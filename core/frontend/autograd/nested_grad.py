@@ -199,24 +199,29 @@ def recorded_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_au
                 len(args),
             )
         result, pullback = recorded_vjp(fn, args, kwargs, tuple(n % len(args) for n in which), again=False)
-        pair = isinstance(result, tuple) and len(result) == 2
-        require(
-            pair or not has_aux,
-            "grad: with has_aux=True, expected a function that returns a tuple of the number and what is beside it",
-        )
-        value = result[0] if has_aux else result
-        scalar = is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float"
-        require(
-            scalar,
-            "grad: expected a function that returns a real number as a tensor without dimensions, got {}",
-            getattr(value, "spec", value),
-            error=TypeError,
-        )
+        checked_value(result, has_aux, lambda value: is_proxy(value) and value.spec.shape == () and value.spec.dtype.kind == "float")
         ones = [_one(x, n == 0) if isinstance(x, TensorProxy) else None for n, x in enumerate(trees.flatten(result)[0])]
         grads = pullback(ones)
         return result, grads[0] if isinstance(argnums, int) else tuple(grads)
 
     return value_and_gradient
+
+
+def checked_value(result: Any, has_aux: bool, is_number: Callable[[Any], bool]) -> Any:
+    """Return what is differentiated of the result of a function; an error where it is no real number."""
+    pair = isinstance(result, tuple) and len(result) == 2
+    require(
+        pair or not has_aux,
+        "grad: with has_aux=True, expected a function that returns a tuple of the number and what is beside it",
+    )
+    value = result[0] if has_aux else result
+    require(
+        is_number(value),
+        "grad: expected a function that returns a real number as a tensor without dimensions, got {}",
+        getattr(value, "spec", value),
+        error=TypeError,
+    )
+    return value
 
 
 def _one(x: TensorProxy, here: bool) -> Any:
