@@ -21,6 +21,8 @@ sys.path[:0] = [HERE] if HERE not in sys.path else []
 
 ALONE = "TEST_RUNS_ALONE"  # set in the process of a test that runs alone
 
+os.environ.setdefault("DOVETAIL_UNSUPPORTED", "error")  # a test of what a program computes does not pass in eager mode
+
 MODES = {
     torch.is_grad_enabled: (torch.set_grad_enabled, True),
     torch.get_default_dtype: (torch.set_default_dtype, torch.float32),

@@ -71,12 +71,13 @@ def _eager_value_and_grad(fn: Callable, argnums: int | tuple[int, ...], has_aux:
     leaf_args = tuple([trees.tree_map(_leaf, arg) if n in which else arg for n, arg in enumerate(args)])
     with torch.enable_grad():
         result = fn(*leaf_args, **kwargs)
-    value = nested_grad.checked_value(result, has_aux, lambda value: isinstance(value, torch.Tensor) and value.dim() == 0 and value.is_floating_point())
+    value = nested_grad.checked_value(result, has_aux, lambda x: isinstance(x, torch.Tensor) and x.dim() == 0 and x.is_floating_point())
 
     def gradient(arg: Any) -> Any:
         leaves, tree = trees.flatten(arg)
-        flows = value.requires_grad
-        return tree.build(torch.autograd.grad(value, leaves, retain_graph=True, materialize_grads=True) if flows else [torch.zeros_like(x) for x in leaves])
+        if not value.requires_grad:
+            return tree.build([torch.zeros_like(x) for x in leaves])
+        return tree.build(torch.autograd.grad(value, leaves, retain_graph=True, materialize_grads=True))
 
     grads = gradient(leaf_args[argnums]) if isinstance(argnums, int) else tuple([gradient(leaf_args[n]) for n in argnums])
     return trees.tree_map(_detached, result), grads

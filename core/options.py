@@ -263,6 +263,14 @@ DECISIONS = Option(
     one_of("graph", "error", "eager"),
     example='decisions = "error"',
 )
+UNSUPPORTED = Option(
+    "DOVETAIL_UNSUPPORTED",
+    "eager",
+    "What becomes of a call with something that cannot be traced, where `jit` gets no `unsupported`: `eager` runs it in eager mode, with a warning "
+    "that says why, `error` raises an error that names the line and a way out.",
+    one_of("eager", "error"),
+    example='unsupported = "error"',
+)
 DECISION_LIMIT = Option(
     "DOVETAIL_DECISION_LIMIT",
     128,
@@ -328,6 +336,7 @@ OPTIONS: tuple[Option, ...] = (
         RECOMPILE_LIMIT,
         PROGRAM_LIMIT,
         DECISIONS,
+        UNSUPPORTED,
         DECISION_LIMIT,
         OUTCOME_LIMIT,
         SELECTS,

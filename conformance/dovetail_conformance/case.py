@@ -82,7 +82,7 @@ class Case:
 
     def compiled(self, **how: Any) -> Callable[..., Any]:
         """Compile the program for the executor under test with those of last resort behind it, by native tracing where that suffices."""
-        return dovetail.jit(self.program.fn, executors=[self.subject.executor], **{"interpretation": "native", **how})
+        return dovetail.jit(self.program.fn, executors=[self.subject.executor], **{"interpretation": "native", "unsupported": "error", **how})
 
     def compiled_once(self, purpose: str, **how: Any) -> Callable[..., Any]:
         """Compile the program for a purpose; with several seeds, the run with the first one compiles it for all."""

@@ -218,7 +218,7 @@ def judged(subject: Subject, drawn: Drawn, counts: dict[str, int]) -> str | None
         hypothesis.reject()
     runs = {"eager": fresh(drawn.inputs), "exact": widened(drawn.inputs), "ours": fresh(drawn.inputs)}
     eager = all(call.program.eager for call in drawn.calls)
-    reference = drawn.run if eager else dovetail.jit(drawn.run, executors=list(subject.others))
+    reference = drawn.run if eager else dovetail.jit(drawn.run, executors=list(subject.others), unsupported="error")
     seed_generators(SEED)
     try:
         with torch.no_grad():
@@ -228,7 +228,7 @@ def judged(subject: Subject, drawn: Drawn, counts: dict[str, int]) -> str | None
     expected, exact = [*expected, *runs["eager"]], [*exact, *runs["exact"]]
     if any(unlike(a, b, 0.1) for a, b in zip(expected, exact)):
         hypothesis.reject()  # a rounding more or less changes the result
-    function = dovetail.jit(drawn.run, executors=[subject.executor])
+    function = dovetail.jit(drawn.run, executors=[subject.executor], unsupported="error")
     counts["drawn"] += 1
     try:
         with torch.no_grad():

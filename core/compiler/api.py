@@ -36,6 +36,7 @@ def jit(
     cache: str = "guards",
     dynamic: bool | None = None,
     decisions: str | None = None,
+    unsupported: str | None = None,
 ) -> Any:
     """Compile `fn`, a function or a torch.nn.Module, once for each kind of call.
 
@@ -55,6 +56,9 @@ def jit(
             that `dovetail.mark_dynamic` names; None is the option of that name.
         decisions: how to compile a function that needs the value of a tensor, as for an `if`: "graph" compiles it piece by piece, "eager" runs it
             in eager mode, "error" refuses it and names the line; None is the option of that name.
+        unsupported: what becomes of a call with something that cannot be traced: "eager" runs it in eager mode, with a warning that says why;
+            "error" raises Unsupported, which names the line and a way out; None is the option of that name.  It is an error anyway where the
+            program has to be one: with `passes`, decisions="error", interpretation="native" or cache="same input".
 
     Raises:
         TypeError: `fn` is compiled already, or cannot be called.
@@ -62,7 +66,8 @@ def jit(
         ExecutorError: an executor is unknown, or cannot be used.
     """
     passes = _functions(passes)
-    more = {"recompute": recompute, "interpretation": interpretation, "cache": cache, "dynamic": dynamic, "decisions": decisions}
+    more = {"recompute": recompute, "interpretation": interpretation, "cache": cache, "dynamic": dynamic}
+    more |= {"decisions": decisions, "unsupported": unsupported}
     again = functools.partial(jit, executors=executors, passes=passes, **more)
     if fn is None:
         return again
@@ -82,7 +87,7 @@ def jit(
     if is_sharded(fn) and not isinstance(fn, CompiledModule):
         forwards = {module: again(module.forward) for module in innermost_sharded(fn)}
         return CompiledModule(fn, next(iter(forwards.values()))._cache, call_with(fn, forwards), again)
-    programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions)
+    programs = Cache(fn, executors, passes, recompute, interpretation, cache, dynamic, decisions, unsupported)
     call = _compiled_function(fn, programs)
     return CompiledModule(fn, programs, call, again) if isinstance(fn, torch.nn.Module) else call
 
@@ -96,7 +101,9 @@ def _check_synchronous(fn: Callable) -> None:
         )
 
 
-def _check_options(recompute: str, interpretation: str | None, cache: str, dynamic: bool | None, decisions: str | None) -> None:
+def _check_options(
+    recompute: str, interpretation: str | None, cache: str, dynamic: bool | None, decisions: str | None, unsupported: str | None
+) -> None:
     """Raise an error that lists the values of an option where one has another."""
     if interpretation not in (None, *ACQUIRE):
         raise DovetailError(f"interpretation is {' or '.join(map(repr, ACQUIRE))}, not {interpretation!r}")
@@ -105,6 +112,8 @@ def _check_options(recompute: str, interpretation: str | None, cache: str, dynam
     require(recompute in RECOMPUTE, "recompute is {}, not {!r}", " or ".join(map(repr, RECOMPUTE)), recompute, error=ValueError)
     if decisions not in (None, "graph", "eager", "error"):
         raise DovetailError(f"decisions is 'graph', 'eager' or 'error', not {decisions!r}")
+    if unsupported not in (None, "eager", "error"):
+        raise DovetailError(f"unsupported is 'eager' or 'error', not {unsupported!r}")
     if dynamic not in (None, True, False):
         raise DovetailError(f"dynamic is None, True or False, not {dynamic!r}")
     if dynamic and (interpretation == "native" or cache != "guards"):
@@ -164,6 +173,8 @@ def last_entry(fn: Any) -> Entry:
     """Return the program that the last call ran.  Raises DovetailError before the first call."""
     cache = cache_of(fn)
     entries = (cache.retired_entry,) if cache.retired_entry is not None else cache.entries
+    if not entries and cache.eager_warnings:
+        raise DovetailError(f"nothing is compiled: calls run in eager mode, since {'; '.join(sorted(cache.eager_warnings))}")
     if not entries:
         raise DovetailError("nothing is compiled yet; call the function first")
     return entries[0]

@@ -19,7 +19,7 @@ from dovetail.compiler.eager_calls import EagerCalls, kind_of
 from dovetail.compiler.entry import GENERATE, Call, CallToCompile, Entry, unguarded
 from dovetail.compiler.errors_at_run import name_of
 from dovetail.compiler.function_compiler import FunctionCompiler, weakly
-from dovetail.errors import EagerCall
+from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.executors import Executor, Priority, resolve_executors
 from dovetail.executors.discovery.configuration import WATCH
 from dovetail.executors.ordering.key import difference
@@ -90,10 +90,11 @@ class Cache:
         mode: str = "guards",
         dynamic: bool | None = None,
         decisions: str | None = None,
+        unsupported: str | None = None,
     ):
         self.fn, self.passes, self.mode = fn, tuple(passes), mode
         self.compiler = FunctionCompiler(
-            fn, recompute, interpretation, mode, dynamic, decisions, weakly(self.retire), weakly(self.record_exploration)
+            fn, recompute, interpretation, mode, dynamic, decisions, unsupported, weakly(self.retire), weakly(self.record_exploration)
         )
         self.calls, self.warned = 0, False
         self.requested_order = requested_order(executors, user_line())
@@ -140,11 +141,12 @@ class Cache:
                 entry = self.compile(args, kwargs, priority, self.passes, goes_on=True)
             except BaseException as error:
                 self.calls -= 1  # neither a hit nor a miss
-                if not isinstance(error, (PendingWrites, EagerCall)):
+                refused = not isinstance(error, (PendingWrites, EagerCall))
+                if refused and not (isinstance(error, (Unsupported, TracedValueError)) and self.compiler.runs_unsupported(self.passes)):
                     raise
-                entry, raised = None, error_text(error.__cause__)
+                entry, raised = None, error_text(error.__cause__) if not refused else ""
                 again = self.eager_calls.note(kind_of(self.fn, args, kwargs))
-                why = str(error) if again and isinstance(error, EagerCall) else ""
+                why = str(error) if refused or (again and isinstance(error, EagerCall)) else ""
             else:
                 self.record_miss([*self.retired, *(miss.reason for miss in misses)])
                 self.retired.clear()

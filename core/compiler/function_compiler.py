@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from dovetail import options
-from dovetail.compiler.compilation import Distribution
+from dovetail.compiler.compilation import Distribution, Pass
 from dovetail.compiler.decisions import compile_graph, needed_value
 from dovetail.compiler.entry import CallToCompile, Entry, compile_call
 from dovetail.compiler.errors_at_run import name_of
@@ -27,7 +27,7 @@ class FunctionCompiler:
     """Compiles calls of one function, and remembers what that has shown of it.
 
     Attributes:
-        recompute, interpretation, mode, dynamic, decisions: as `jit` takes them; `mode` is its argument `cache`.
+        recompute, interpretation, mode, dynamic, decisions, unsupported: as `jit` takes them; `mode` is its argument `cache`.
         retire: called with a program and the reason where an executor disagreed with the reference.
         on_explore: called with the reason where a program with decisions compiles another part.
         distribution: how parameters lie on the ranks of a mesh; None for one process.
@@ -44,11 +44,13 @@ class FunctionCompiler:
         mode: str,
         dynamic: bool | None,
         decisions: str | None,
+        unsupported: str | None,
         retire: Callable[[Entry, str], Any],
         on_explore: Callable[[str], Any],
     ):
         self.fn, self.recompute, self.interpretation, self.mode = fn, recompute, interpretation, mode
         self.dynamic, self.decisions, self.retire, self.on_explore = dynamic, decisions, retire, on_explore
+        self.unsupported = unsupported
         self.distribution: Distribution | None = None
         self.of_graph = False
         self.sizes, self.size_warnings = SizeHistory(), set[str]()
@@ -59,17 +61,14 @@ class FunctionCompiler:
 
         `goes_on`: a call of the entry with these very arguments follows; where the function needs values, compiling begins with it.
         """
-        began, refused = perf_counter(), None
-        native = (self.interpretation or options.INTERPRETATION.read()) == "native"
-        exact = native or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
-        decisions = "error" if exact else self.decisions or options.DECISIONS.read()
+        began, refused, decisions = perf_counter(), None, self.kind_of_decisions()
         if decisions == "error":
             self.sizes.content_guards = ContentGuards.REQUIRED
         need = needed_value(self.fn, call.args, call.kwargs, call.executors) if self.needed_values and decisions != "error" else None
         if need is not None and (decided := self.with_decisions(call, need, decisions, goes_on)) is not None:
             return decided
         try:
-            entry = self.with_symbols(call) if symbolic and self.mode == "guards" and (not native or self.of_graph) else self.straight(call)
+            entry = self.with_symbols(call) if symbolic and self.mode == "guards" and (not self.is_native() or self.of_graph) else self.straight(call)
         except (TracedValueError, Unsupported) as error:
             if decisions == "error" or (isinstance(error, Unsupported) and has_arrays(self.fn, call.args, call.kwargs)):
                 raise
@@ -93,6 +92,19 @@ class FunctionCompiler:
             call.account.seconds, call.account.gradients = perf_counter() - began, gradients_differ
             call.account.retire = self.retirement(entry)
         return entry
+
+    def is_native(self) -> bool:
+        """Return whether the function itself runs on traced tensors, and is not interpreted."""
+        return (self.interpretation or options.INTERPRETATION.read()) == "native"
+
+    def kind_of_decisions(self) -> str:
+        """Return what becomes of a call that needs values: "graph", "eager" or "error"."""
+        exact = self.is_native() or self.mode == "same input" or self.distribution is not None  # ranks could decide otherwise
+        return "error" if exact else self.decisions or options.DECISIONS.read()
+
+    def runs_unsupported(self, passes: tuple[Pass, ...]) -> bool:
+        """Return whether a call with something that cannot be traced runs in eager mode; `passes` would not see it."""
+        return not passes and self.kind_of_decisions() != "error" and (self.unsupported or options.UNSUPPORTED.read()) == "eager"
 
     def retirement(self, entry: Entry) -> Callable[[str], None]:
         """Return a function that evicts a program for a reason, and that does not keep the program alive, which holds it."""

@@ -79,7 +79,7 @@ def tried(draft: Draft, setup: Setup, seed: int) -> Outcome:
 
 
 def _compared(draft: Draft, setup: Setup, reference: Reference) -> Outcome:
-    function = dovetail.jit(draft.function(), executors=list(setup.executors))
+    function = dovetail.jit(draft.function(), executors=list(setup.executors), unsupported="error")
     outcome = Outcome("right")
     inputs: list[Any] = []
     for call in range(CALLS + setup.repeats):
