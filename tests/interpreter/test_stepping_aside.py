@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import warnings
 import weakref
 
@@ -270,6 +272,21 @@ def test_objects_are_dropped_at_every_call():
     for calls in (1, 2, 3):
         compiled(torch.ones(2))
         assert ["dropped"] * calls == SEEN
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_no_part_of_an_event_loop_is_dropped_while_tracing():
+    async def double(x):
+        await asyncio.sleep(0)
+        return x * 2
+
+    def program(x):
+        return asyncio.run(double(x))
+
+    compiled = dovetail.jit(program)
+    for _ in range(2):
+        same(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    gc.collect()
 
 
 class Thing:

@@ -60,10 +60,12 @@ def check_constructor(tracker: Tracker, maker: Any, args: Sequence[Any]) -> None
     if (referent := _watched(maker, args)) and tracker.source(referent[0]) is None:
         raise EagerCall(f"the function has a callback called when CPython drops a {type(referent[0]).__name__} that it creates")
     kind = maker if isinstance(maker, type) else args[0] if args and getattr(maker, "__name__", None) == "__new__" else None
-    if not isinstance(kind, type) or is_library(kind):
+    if not isinstance(kind, type):
         return
     if type(lookup(kind, "__del__")) is FunctionType:
         raise EagerCall(f"the function creates a {kind.__name__}, whose __del__ runs when CPython drops it")
+    if is_library(kind):
+        return
     if issubclass(kind, _CALLING):
         raise Unsupported(f"{kind.__name__} derives from an iterator in C that calls functions, which would run unseen; use that iterator itself")
     if isinstance(kind, ABCMeta):
