@@ -18,6 +18,7 @@ from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.executors import dispatch, resolve_executors
 from dovetail.executors.trials.reference import referees
 from dovetail.frontend.autocast import autocast_off
+from dovetail.frontend.saved_tensors import overwrites_saved
 from dovetail.frontend.subclasses import is_wrapper
 from dovetail.langs.context import Language
 from dovetail.langs.torch import (
@@ -57,6 +58,7 @@ from dovetail.trace import (
     user_line,
 )
 from dovetail.trace.aliases import root_of, tracked_views, view_bases
+from dovetail.trace.saved_writes import LaterWrites
 
 _PLAIN = {int, float, bool, str, type(None), complex}
 
@@ -84,6 +86,7 @@ class TorchEnvironment(Environment):
         self.copies: dict[Proxy, torch.Tensor] = {}  # the constants that nothing outside of the program can write to
         self.tensors: list[torch.Tensor] = []  # those that the inputs of the trace stand for
         self.read: set[str] = set()  # the global settings that the program reads, so that the prologue guards them
+        self.repeated: list[BoundSymbol] = []  # lines of which nothing is saved, since the backward runs them again
         self.finished = False  # whether the program is traced: what is traced now, as a backward, runs later
         self.enters_inference = False  # whether the program has entered or left inference mode
         self.float = torch.get_default_dtype()  # at the start
@@ -134,6 +137,9 @@ class TorchEnvironment(Environment):
         if dtype is bfloat16 and hasattr(torch, "bcomplex32"):  # from torch 2.14 on
             return None
         return super().complex_of(dtype)
+
+    def overwrites_saved(self, writes: LaterWrites) -> str | None:
+        return overwrites_saved(writes)
 
     def value_of(self, proxy: Proxy, trace: Trace) -> torch.Tensor | None:
         """Return the value of a tensor that the program computes from constants alone, None where tracing does not know it."""

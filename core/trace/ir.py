@@ -82,6 +82,7 @@ class Environment:
 
     def __init__(self) -> None:
         self.read: set[str] = set()  # the global settings that the program reads
+        self.repeated: list[BoundSymbol] = []  # lines of which nothing is saved, since the backward runs them again
 
     def lift(self, tree: Any, trace: Trace, symbol: Symbol | None = None) -> Any:
         """Make proxies of the foreign values that the user's code brings, such as real tensors, in `tree`, the arguments of `symbol`."""
@@ -111,8 +112,15 @@ class Environment:
     def check_write(self, p: Proxy, trace: Trace) -> None:
         """Raise where `trace` must not write into `p` with grad mode on."""
 
+    def note_write(self, p: Proxy, trace: Trace) -> None:
+        """Remember that `trace` writes into `p`, in any grad mode."""
+
     def give_history(self, p: Proxy, trace: Trace) -> None:
         """Let `p`, into which `trace` has written a value that requires grad, require grad from here on, and all that shares its storage."""
+
+    def overwrites_saved(self, writes: Any) -> str | None:
+        """Return the message of eager mode's error for a gradient through a line of which `writes` are LaterWrites; None where there is none."""
+        return None
 
     def value_of(self, proxy: Proxy, trace: Trace) -> Any:
         """Return what `proxy` holds where the lines of `trace` compute it from constants alone, None where tracing does not know it."""
@@ -167,6 +175,7 @@ class Trace:
     operation: str | None = field(default=None, repr=False)  # that of the user's which is recorded
     enclosing: list[list[BoundSymbol]] = field(default_factory=list, repr=False)  # the lines around those of the operation that is recorded
     views: dict[Proxy, BoundSymbol] = field(default_factory=dict, repr=False)  # each view recorded so far -> its line
+    saved_writes: dict[Proxy, Any] = field(default_factory=dict, repr=False)  # a value of a pure program -> writes into what its line may save
 
     def __str__(self) -> str:
         return self.python()
@@ -281,6 +290,7 @@ class Trace:
         """The arguments of a user's write; with grad mode off it goes through a detached view, so that x keeps the history it has."""
         if type(self.environment) is Environment or not isinstance(args[0], TensorProxy):
             return args
+        self.environment.note_write(args[0], self)
         if self.environment.grad_enabled():
             self.environment.check_write(args[0], self)
             return args
@@ -322,6 +332,7 @@ class Trace:
             "language": prims.OPERATORS,
             "dispatch_record": None,
             "views": {},
+            "saved_writes": {},
             "names": next(self.names),
         }
 

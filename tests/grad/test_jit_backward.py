@@ -348,12 +348,12 @@ def test_a_mutated_input_gets_a_history() -> None:
 @pytest.mark.parametrize("recompute", ["none", "balanced", "all"])
 def test_an_input_that_is_mutated_after_it_was_read_is_saved_as_it_was(recompute: str) -> None:
     def fn(x: Tensor, w: Tensor) -> Tensor:
-        y = x.sin() * w + x[0] * w * w
+        y = x.sin() * w + x[0].square() * w * w
         x.add_(1)
         return y
 
     results = []
-    for run in (dovetail.jit(fn, recompute=recompute), lambda x, w: x.sin() * w + x[0] * w * w):
+    for run in (dovetail.jit(fn, recompute=recompute), lambda x, w: x.sin() * w + x[0].square() * w * w):
         x, w = torch.ones(3, dtype=torch.float64), torch.full((3,), 2.0, dtype=torch.float64, requires_grad=True)
         run(x, w).sum().backward()
         results.append(w.grad)

@@ -407,6 +407,7 @@ def checkpointed(function: Callable, *args: Any, **kwargs: Any) -> Any:
             f"leave preserve_rng_state out\n  called at {user_line()}"
         )
     if not own or any([line.mutates for line in lines]):
+        trace.environment.repeated += trace.lines[start:]
         return result
     trace.lines[start:] = lines
     return with_backward(result, free, Again(again, free, own), [p for p in proxies(result) if p not in set(own)])

@@ -17,6 +17,7 @@ from dovetail.prims.sizes import Atom, Size, is_symbol, symbols_in
 from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, prims_of, proxies, recording, substitute, symbols_of, to_callable
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import nothing_flows, with_absent
+from dovetail.trace.saved_writes import check_saved
 
 Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
 
@@ -123,6 +124,7 @@ class Pullback:
         `values` are those of `values()`.
         """
         absent = frozenset([p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None])
+        check_saved(self.joint.lines, absent)
         if absent not in self.runs and self.problem is None:
             with self.lock:
                 self._compile(absent)
@@ -140,7 +142,9 @@ class Pullback:
             raise RuntimeError(
                 f"the backward of a compiled function runs under a transform, such as vmap, and {self.problem}; call it without compiling it"
             )
-        program = self._program([p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None])
+        absent = [p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None]
+        check_saved(self.joint.lines, absent)
+        program = self._program(absent)
         with recording(program):
             run = to_callable(dispatch(program, referees(resolve_executors())))
         full = self._cotangents(values, cotangents)

@@ -95,7 +95,9 @@ def record_gradients(trace: Trace, request: Request) -> list[Proxy | None]:
     )
     places = [leaves.get(p) or [renamed.get(p, p) if p in state.provided else state.value(p)] for p in request.wanted]
     wanted = [x for values in places for x in values]
-    tape.leaves, tape.needs = set(wanted), set(wanted)
+    tape.leaves, tape.needs, tape.raises_at_once = set(wanted), set(wanted), True
+    if state.written is not None:
+        joint.saved_writes = {renamed.get(p, p): writes for p, writes in state.written.later.items()}
     for hooked in request.hooks:
         value = state.value(hooked.tensor) if hooked.point is None else state.value_at(hooked.point)
         tape.hooks[value] = _both(tape.hooks[value], hooked.hook) if value in tape.hooks else hooked.hook

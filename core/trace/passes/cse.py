@@ -36,7 +36,7 @@ def cse(trace: Trace, *, constant: Collection[Proxy] = ()) -> Trace:
         line = substitute(line, env)
         kind = tuple([(p.spec.requires_grad, p in constant) for p in line.writes if isinstance(p, TensorProxy)])  # a line under no_grad is another
         key = (line.symbol, literal(line.args), literal(line.kwargs), kind)
-        if line.effects or key not in first:
+        if line.effects or key not in first or any([p in trace.saved_writes for p in (*line.writes, *first[key].writes)]):
             first.setdefault(key, line)
             new.lines.append(line)
         elif not escaping.isdisjoint(line.writes) and not escaping.isdisjoint(first[key].writes):

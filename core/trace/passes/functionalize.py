@@ -38,6 +38,7 @@ from dovetail.prims.shape import flat_reshape
 from dovetail.trace.aliases import root_of, shares_history, view_bases, views_in
 from dovetail.trace.ir import BoundSymbol, Trace, prims_of, recording, substitute
 from dovetail.trace.proxies import NumberProxy, Proxy, TensorProxy, is_proxy, leaves, proxies, tree_map
+from dovetail.trace.saved_writes import LaterWrites, later_writes
 
 
 def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
@@ -45,7 +46,7 @@ def functionalize(trace: Trace, *, history: bool = True) -> tuple[Trace, Trace]:
 
     Where nothing will be differentiated, `history` False saves what keeps the gradients of values that are written behind autograd's back.
     """
-    functionalizer = Functionalizer(trace.derive("functionalize", environment=trace.environment.plain()), trace, history)
+    functionalizer = Functionalizer(trace.derive("functionalize", environment=trace.environment.plain(), saved_writes={}), trace, history)
     functionalizer.extend(trace.lines)
     return functionalizer.finish()
 
@@ -61,6 +62,7 @@ class Written:
         apart: those of them with a history of their own, and the values that it belongs to.
         seen: the owners that were written where autograd sees it.
         read: returns what a value of the trace holds now.
+        later: values of the lines, each with later writes into what the line that computes it may save.
     """
 
     lines: list[BoundSymbol]
@@ -69,11 +71,12 @@ class Written:
     apart: dict[Proxy, Proxy]
     seen: set[Proxy]
     read: Callable[[Proxy], Proxy]
+    later: dict[Proxy, LaterWrites]
 
 
 def functionalize_so_far(trace: Trace) -> Written:
     """Return what an unfinished trace has computed, without writes."""
-    storages = Functionalizer(trace.derive("functionalize", environment=trace.environment.plain()), trace, history=True)
+    storages = Functionalizer(trace.derive("functionalize", environment=trace.environment.plain(), saved_writes={}), trace, history=True)
     storages.extend(trace.lines)
     with recording(storages.new):
         values = {root: storages.read(root) for root in storages.writes}
@@ -93,7 +96,7 @@ def functionalize_so_far(trace: Trace) -> Written:
     for p in storages.flowing:
         if isinstance(p, TensorProxy) and not p.spec.requires_grad:
             p.spec = p.spec.like(requires_grad=True)
-    return Written(storages.new.lines, values, views, apart, storages.followed, storages.current)
+    return Written(storages.new.lines, values, views, apart, storages.followed, storages.current, storages.new.saved_writes)
 
 
 def written_inputs(epilogue: Trace) -> list[Proxy]:
@@ -136,6 +139,7 @@ class Functionalizer:
 
     def __init__(self, new: Trace, old: Trace, history: bool):
         self.new, self.old, self.history = new, old, history
+        self.later = later_writes(old.lines, old.environment.repeated) if history else {}
         self.provided = {*old.inputs, *old.constants}
         self.parent: dict[Proxy, BoundSymbol] = {}  # a view -> the prim line that makes it from its parent
         self.value: dict[Proxy, Proxy] = {}  # what a proxy of the old trace is now
@@ -159,6 +163,16 @@ class Functionalizer:
         with recording(self.new):
             for line in lines:
                 self.visit(line, outermost=True)
+                if id(line) in self.later:
+                    self.note_later(self.later[id(line)])
+
+    def note_later(self, writes: LaterWrites) -> None:
+        """Remember what is written after a line, for the values that stand for its results."""
+        line = writes.line
+        for p in (*line.writes, *(line.args[:1] if line.mutates else ())):
+            now = self.value.get(p, p)
+            if isinstance(now, TensorProxy) and now not in self.provided and self.flows(now):
+                self.new.saved_writes[now] = writes
 
     def current(self, p: Proxy) -> Proxy:
         """Return what a proxy of the trace holds now, as a value of the pure program."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dovetail import prims
@@ -33,6 +34,7 @@ from dovetail.prims.spec import TensorSpec, laid_out
 from dovetail.trace.ir import BoundSymbol, Environment, Trace, recording, substitute
 from dovetail.trace.printing import literal
 from dovetail.trace.proxies import Proxy, TensorProxy, leaves, proxies, tree_map
+from dovetail.trace.saved_writes import REFUSE_SAVED
 
 Rule = Callable[..., Any]
 RULES: dict[Symbol, Rule] = {}  # the registry: symbol -> a rule in interleaved form, which wins over the symbol's own
@@ -155,10 +157,27 @@ class Tape:
         self.flowing: frozenset[int] = frozenset()  # those that flow into the entry that is pulled
         self.pieces: dict[Proxy, list[tuple[BoundSymbol, Proxy]]] = {}  # slices of a value and their cotangents, not yet in `grads`
         self.entries: list[tuple[Any, Callable[[Any], None]]] = []
+        self.refused: set[Any] = set()  # writes for which the backward raises
+        self.raises_at_once = False  # whether what a backward raises is raised now, and not when it runs
         self.hooks: dict[Proxy, Callable[[Proxy], Proxy]] = {}  # what the cotangent of a value becomes before it flows on
 
     def forward(self, line: BoundSymbol, where: str | None) -> None:
         """Add `line` to the joint trace, and what differentiates it to the tape."""
+        self._record(line, where)
+        for p in line.writes if self.joint.saved_writes else ():
+            if p in self.joint.saved_writes and (now := self.env.get(p, p)) in self.needs:
+                self.entries.append(((now,), partial(self._check_saved, self.joint.saved_writes[p])))
+
+    def _check_saved(self, writes: Any, _: Any) -> None:
+        """Let the backward raise where what a line saves for it is overwritten by then."""
+        if writes not in self.refused and (message := self.joint.environment.overwrites_saved(writes)) is not None:
+            self.refused.add(writes)
+            if self.raises_at_once:
+                raise RuntimeError(message)
+            gs = [self.joint.cotangents[i] for i in sorted(self.flowing)]  # not g, which may be zeros that depend on no cotangent
+            self.joint.lines.append(BoundSymbol(REFUSE_SAVED, tuple(gs), {"message": message}, None, gs))
+
+    def _record(self, line: BoundSymbol, where: str | None) -> None:
         line = substitute(line, self.env)
         if not self._flows(line):
             self.joint.lines.append(line)
