@@ -223,3 +223,44 @@ def test_one_of_several_slices_is_written(part):
         x = torch.ones(2, 3, requires_grad=True)
         gradients.append(torch.autograd.grad(call(x).sum(), x))
     torch.testing.assert_close(*gradients)
+
+
+PARTS = {
+    "split": lambda y: y.split(1),
+    "chunk": lambda y: y.chunk(2),
+    "unbind": lambda y: y.unbind(0),
+    "split_with_sizes": lambda y: torch.split_with_sizes(y, [1, 1]),
+    "rows": lambda y: tuple(y),
+    "a view of a part": lambda y: (y.split(1)[0][...],),
+    "slices": lambda y: torch.tensor_split(y, 2),
+    "unsafe_split": lambda y: torch.unsafe_split(y, 1),
+}
+
+
+def unseen_write(x):
+    with torch.no_grad():
+        x.add_(1)
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("write", [lambda y, p: y.add_(1), lambda y, p: unseen_write(y), lambda y, p: unseen_write(p)])
+@pytest.mark.parametrize("use", [lambda p: p * 2, lambda p: p > 2, lambda p: p.detach() * 2, lambda p: p])
+@pytest.mark.parametrize("needs_grad", [True, False])
+def test_a_part_is_used_after_its_base_was_written(parts, write, use, needs_grad):
+    def fn(x):
+        y = x * 2
+        part = parts(y)[0]
+        write(y, part)
+        return use(part), y
+
+    outcomes = []
+    for call in (fn, dovetail.jit(fn)):
+        try:
+            outcomes.append([x.detach() for x in call(torch.ones(2, 3, requires_grad=needs_grad))])
+        except RuntimeError as error:
+            outcomes.append(str(error).partition(" is a view ")[2])
+    assert type(outcomes[0]) is type(outcomes[1])
+    if isinstance(outcomes[0], str):
+        assert outcomes[0] == outcomes[1]
+    else:
+        torch.testing.assert_close(*outcomes)

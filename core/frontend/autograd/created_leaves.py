@@ -10,8 +10,9 @@ import torch
 from dovetail import prims
 from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.langs.torch import LANGUAGE, symbol_for
+from dovetail.prims import Symbol
 from dovetail.torch_internals import unreached_leaf
-from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, requires_grad, substitute, user_line
+from dovetail.trace import BoundSymbol, Proxy, TensorProxy, Trace, prims_of, proxies, requires_grad, substitute, user_line
 from dovetail.trace.aliases import root_of, tracked_views, view_bases
 
 if TYPE_CHECKING:
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 _SEVERAL_VIEWS = frozenset(  # those that PyTorch writes safely are not here
     map(symbol_for, ("torch.unbind", "torch.split", "torch.Tensor.split", "torch.split_with_sizes", "torch.chunk"))
 )
-_ONE_OF_SEVERAL = (
-    "a tensor is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such functions do not "
-    "allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
+_SEVERAL = (
+    "This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. "
+    "You should replace the inplace operation by an out-of-place one."
 )
+_ONE_OF_SEVERAL = f"a tensor is a view and is being modified inplace. {_SEVERAL}"
+_STALE = f"an output of {{}} is a view and its base or another view of its base has been modified inplace. {_SEVERAL}"
+_NO_HISTORY = "detach eq ne lt le gt ge isnan isfinite isinf"  # operations that may read a part after a write: no gradient flows to what they return
+_WITHOUT_HISTORY = frozenset([symbol_for(f"torch.{name}") for name in _NO_HISTORY.split()])
 
 
 def create_parameter(autograd: TracedAutograd, cls: type, data: Any, needs_grad: bool = False) -> TensorProxy:
@@ -51,6 +56,34 @@ def check_no_leaf(p: Proxy, is_leaf: Callable[[Proxy], bool], programs: Sequence
             root = base
     which = "a leaf" if root is p else "a view of a leaf"
     require(not is_leaf(root), "{} Variable that requires grad is being used in an in-place operation.", which, error=RuntimeError)
+
+
+class Parts:
+    """The results of functions that return several views, which may not be differentiated once their memory was written."""
+
+    def __init__(self) -> None:
+        self.exist = False
+        self.stale: dict[Proxy, Symbol] = {}  # a part, or a view of it, whose memory was written since -> the function that returned the part
+
+    def note_write(self, p: Proxy, programs: Sequence[Sequence[BoundSymbol]]) -> None:
+        """Remember which parts are stale after a write into `p` by the last of `programs`."""
+        lines = [line for program in programs for line in program]
+        bases, functions = tracked_views(lines), {p: line.symbol for line in lines if line.symbol in _SEVERAL_VIEWS for p in line.writes}
+        root = root_of(p, bases)
+        for view in bases:
+            if root_of(view, bases) is root:
+                part = view
+                while part in bases and part not in functions:
+                    part = bases[part]
+                if part in functions:
+                    self.stale[view] = functions[part]
+
+    def check_read(self, symbol: Symbol, arguments: Any) -> None:
+        """Raise eager mode's error where an operation with a history reads a part that is stale."""
+        self.exist = self.exist or symbol in _SEVERAL_VIEWS
+        if self.stale and torch.is_grad_enabled() and symbol not in _WITHOUT_HISTORY:
+            stale = next((p for p in proxies(arguments) if p in self.stale and requires_grad(p)), None)
+            require(stale is None, _STALE, stale and self.stale[stale].name, error=RuntimeError)
 
 
 def detach_earlier_reads(recorder: Any, p: Proxy) -> bool:

@@ -15,7 +15,7 @@ from dovetail import prims
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
 from dovetail.frontend.aten import overload_of, torch_call
 from dovetail.frontend.autocast import cast, cast_results
-from dovetail.frontend.autograd.created_leaves import check_no_leaf
+from dovetail.frontend.autograd.created_leaves import Parts, check_no_leaf
 from dovetail.frontend.environment import RecordingMode, TorchEnvironment, constant_copy, lift_leaf
 from dovetail.frontend.guards.guard import Guard, Miss
 from dovetail.frontend.guards.prologue import checks
@@ -102,6 +102,7 @@ class TrackedEnvironment(TorchEnvironment):
         self.session: Any = None  # answers what the program needs to know of values; None where that is refused
         self.arrays: Any = None  # what is done with NumPy arrays, once there is one
         self.array_inputs: dict[Proxy, Any] | None = None  # the arrays that are inputs, once the run has seen arrays
+        self.parts = Parts()
         self.casting = self.parsing = False  # `parsing`: whether torch's own parser looks at arguments
         self.reals: dict[Proxy, Any] = {}  # numbers of the program that are computed of sizes -> the size or Real
         self.computes = True  # whether there are such
@@ -156,6 +157,10 @@ class TrackedEnvironment(TorchEnvironment):
         autograd = self.tracker.recorder.autograd
         if autograd.leaves or requires_grad(p):
             check_no_leaf(p, lambda root: autograd.refuses_writes(self.tracker, root), (*trace.enclosing, trace.lines))
+
+    def note_write(self, p: Proxy, trace: Trace) -> None:
+        if self.parts.exist:
+            self.parts.note_write(p, (*trace.enclosing, trace.lines))
 
     def _of_outside(self, proxy: Proxy, question: str, others: tuple) -> int | None:
         """Return what a method of a number from outside returns, and guard it; None where the proxy is no such number, or that takes its value."""
@@ -342,6 +347,8 @@ class TrackedEnvironment(TorchEnvironment):
         tree = self.without_frozen(tree)
         if symbol is not None and self.session is None and self.tracker.recorder.changing.tensors:
             tree = self.tracker.recorder.changing.operands(symbol, tree)
+        if symbol is not None:
+            self.parts.check_read(symbol, tree)
         if symbol is not None and may_raise(symbol, tree) and is_handled(ERRORS):
             self.start_again_after(symbol)
         if symbol is None or self.casting or not any_autocast():
