@@ -142,6 +142,23 @@ def test_what_is_overwritten_by_a_comparison_keeps_its_history(name, argument):
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("compare", ["eq_", "ne_", "lt_", "le_", "gt_", "ge_", "greater_"])
+def test_what_a_comparison_writes_has_the_history_of_its_operand(compare):
+    def fn(x):
+        y = torch.zeros(2, 3)
+        getattr(y, compare)(x[0])
+        return y, y.requires_grad
+
+    gradients = []
+    for run in (fn, dovetail.jit(fn)):
+        x = torch.arange(-3.0, 3.0).view(2, 3).requires_grad_()
+        y, required = run(x)
+        assert required and y.requires_grad
+        (y * 2).sum().backward()
+        gradients.append((y.detach(), x.grad))
+    torch.testing.assert_close(*gradients)
+
+
 SEVERAL = {
     "unbind": lambda y: y.unbind(0)[0].add_(1),
     "split": lambda y: torch.split(y, 1)[1].mul_(2),

@@ -14,7 +14,7 @@ from dovetail.errors import Unsupported, require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import TO_TORCH
 from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
-from dovetail.langs.torch.binding.symbol import LANGUAGE, Number, Tensor, operators, torchsymbol
+from dovetail.langs.torch.binding.symbol import LANGUAGE, WRITTEN, Number, Tensor, operators, torchsymbol
 from dovetail.langs.torch.elementwise import cotangent, require_float, row_major, without_slope
 from dovetail.torch_internals import CLAMP_BY_NUMBERS, CLAMP_BY_TENSORS, FMAX, clamp_saturates
 
@@ -39,6 +39,16 @@ def _binary(name: str, *, first_number: bool = False) -> Callable[[Any, Any], An
 for _row in (*COMPARISONS, *BITS):
     _names = _row.split()
     torchsymbol(*[f"torch.{n}" for n in _names], methods=_names)(_binary(_names[0], first_number=_row in BITS))
+
+
+def _compared(value: Any, input: Any, other: Any) -> Any:
+    """Return what a comparison writes into its input: numbers, with a history where `other` has one, by which gradients are 0."""
+    if not (isinstance(other, Tensor) and other.spec.requires_grad and input.spec.dtype.inexact):
+        return value
+    return without_slope(core.convert(value, input.spec.dtype), other)
+
+
+WRITTEN.update({name: _compared for row in COMPARISONS for name in row.split()})
 
 
 @torchsymbol("torch.bitwise_not", methods=("bitwise_not",))

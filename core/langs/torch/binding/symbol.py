@@ -37,6 +37,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "a": "input", "x": "input", "x1": "input", "x2": "other"}
 _RESIZES = {"addbmm"}  # in place, PyTorch makes their first argument as large as the result
 _UNSEEN = {"logical_and", "logical_not", "logical_or", "logical_xor"}  # in place, they leave the history of their first argument as it is
+WRITTEN: dict[str, Callable] = {}  # the registry: name -> what an operation writes in place of its result, for the result and the arguments
 _CHANGES_METADATA = {"squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "resize", "resize_as", "set", "rename", "as_strided"}
 
 
@@ -169,6 +170,7 @@ def _in_place(symbol: TorchSymbol, name: str, names: Iterable[str]) -> None:
                 f"{name}_ of a tensor of shape {list(self.spec.shape)} is not supported where the result has shape {list(value.spec.shape)}, "
                 f"since traced tensors cannot be resized; use the result of {name}"
             )
+        value = WRITTEN[name](value, self, *args) if name in WRITTEN else value
         write(prims.detach(self) if name in _UNSEEN else self, value)
         return self
 
