@@ -216,6 +216,43 @@ def test_writes_that_say_once_what_lies_in_repeated_elements_are_eagers(name):
     agrees(FILLS_OF_EXPANDED[name], X)
 
 
+WRITES_AT_PLACES = {
+    "index_put_": lambda x: x.index_put_((torch.tensor([0, 1]),), torch.ones(4)),
+    "index_put_ that adds": lambda x: x.index_put_((torch.tensor([0, 1]),), torch.ones(4), accumulate=True),
+    "items": lambda x: x.__setitem__(torch.tensor([0, 2]), 5.0),
+    "items of a mask": lambda x: x.__setitem__(x > 0, 5.0),
+    "masked_fill_": lambda x: x.masked_fill_(x > 0, 3.0),
+    "index_fill_": lambda x: x.index_fill_(0, torch.tensor([0, 1]), 3.0),
+}
+WRITES_TO_EXPANDED = WRITES_AT_PLACES | {
+    "an item": lambda x: x.__setitem__((0, 1), 9.0),
+    "fill_": lambda x: x.fill_(2.0),
+    "fill_diagonal_": lambda x: x.fill_diagonal_(4.0),
+}
+
+
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.filterwarnings("ignore:.*(on expanded tensors is deprecated|run in eager mode)")
+def test_writes_to_expanded_tensors_that_pytorch_allows_are_eagers(columns):
+    def expanded(x):
+        return x[:, None].expand(3, 4) if columns else x[:1, None].expand(3, 4)
+
+    for write in WRITES_TO_EXPANDED.values():
+        expected, actual = torch.arange(3.0), torch.arange(3.0)
+        write(expanded(expected))
+        dovetail.jit(lambda x, write=write: write(x))(expanded(actual))
+        torch.testing.assert_close(actual, expected)
+    for write in WRITES_AT_PLACES.values():
+
+        def of_computed(x, write=write):
+            y = x * 2
+            write(expanded(y))
+            return y
+
+        x = torch.arange(3.0)
+        torch.testing.assert_close(dovetail.jit(of_computed)(x), of_computed(x))
+
+
 @pytest.mark.parametrize(
     "fn", [lambda x: x.expand(4, 2, 3).add_(1), lambda x: x.expand(4, 2, 3).fill_(torch.tensor(2.0)), lambda x: x.expand(4, 2, 3)[:, 0].mul_(2)]
 )
@@ -256,6 +293,12 @@ OVERLAPPING_WRITES = {
     "out=": lambda x: torch.add(x[1:], x[:-1], out=x[1:]),
     "out= of a part": lambda x: torch.cat([x[:1], x[2:]], out=x[:3]),
     "out= of gather": lambda x: torch.gather(x, 0, torch.zeros(1, 4, dtype=torch.int64), out=x[:1]),
+    "out= of aminmax": lambda x: torch.aminmax(x, dim=0, out=(x[0], x[1])),
+    "out= of max": lambda x: torch.max(x, 0, out=(x[0], torch.empty(4, dtype=torch.int64))),
+    "out= of cumsum": lambda x: torch.cumsum(x, 0, out=x.t()),
+    "out= of sort": lambda x: torch.sort(x, out=(x.t(), torch.empty(4, 4, dtype=torch.int64))),
+    "index_reduce_": lambda x: x[:1].index_reduce_(0, torch.tensor([0, 0]), x[:2], "amax"),
+    "index_reduce_ of itself": lambda x: x.index_reduce_(0, torch.arange(4), x, "prod"),
 }
 
 

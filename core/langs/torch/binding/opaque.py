@@ -26,6 +26,7 @@ from dovetail.errors import DovetailError, EagerCall, InputError, ValueDependent
 from dovetail.langs.torch.binding.bridge import Order, in_order, spec_of, torch_device
 from dovetail.langs.torch.binding.fake_runs import FakeRun, run_on_fakes, run_on_hints, tensors_in
 from dovetail.langs.torch.binding.names import NAMED, dotted, not_traced, unsupported_gradient
+from dovetail.langs.torch.binding.overlap import WHOLE_TOO, check_overlap
 from dovetail.langs.torch.binding.stand_ins import STAND_INS
 from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
@@ -110,6 +111,8 @@ def opaque(func: Callable, args: tuple, kwargs: dict) -> Any:
     trace = recorder.get()
     args, kwargs = trace.environment.lift((args, kwargs), trace)
     if func not in NAMED and (twin := _out_of_place(func)) is not None:
+        if (name := twin.__name__) in WHOLE_TOO:
+            check_overlap(name, args[0], (args[1:], kwargs))
         write(args[0], trace.environment.call(twin, args, kwargs))
         return args[0]
     inputs = proxies((args, kwargs))

@@ -28,6 +28,7 @@ _OF_ONE_DTYPE = frozenset(
         *("multi_dot", "vecdot", "cross", "inverse", "inv", "solve", "det", "cholesky", "lu_solve", "solve_triangular", "eigvalsh", "svdvals"),
     }
 )
+_CHECKED = frozenset({"aminmax", "cumprod", "cumsum", "kthvalue", "logcumsumexp", "max", "min", "mode", "sort"})  # for memory in common
 _CONVERTING = frozenset({"eig", "geqrf", "lstsq", "split_copy", "split_with_sizes_copy"})  # functions of several results that write other dtypes
 _JOINING = frozenset({"cat", "column_stack", "concat", "concatenate", "dstack", "hstack", "row_stack", "stack", "vstack"})
 _LEGACY_WORD = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "complex64": "ComplexFloat"}
@@ -44,7 +45,7 @@ def require_castable(value: TensorProxy, out: TensorProxy, error: type[Exception
 def check_out(function: Any, out: Any, result: Any, operands: Any, lines: Iterable[BoundSymbol]) -> None:
     """Raise where PyTorch refuses to write the `result` of a function of `operands`, which `lines` compute, into `out`."""
     name = getattr(function, "__name__", "").removeprefix("linalg_").removeprefix("special_")
-    if name in WHOLE_TOO or all(map(_is_elementwise, lines)):
+    if name in WHOLE_TOO or name in _CHECKED or all(map(_is_elementwise, lines)):
         for x in proxies(out):
             check_overlap(name, x, operands)
     keeps = name in _OF_ONE_DTYPE or (isinstance(result, tuple) and name not in _CONVERTING)

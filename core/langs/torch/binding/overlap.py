@@ -13,7 +13,9 @@ from dovetail.trace import BoundSymbol, Proxy, TensorProxy, proxies
 _FROM_THE_START = frozenset(
     {"bitcast", "broadcast_in_dim", "detach", "reshape", "squeeze", "transpose", "unfold", "view_as_complex", "view_as_real", "with_history"}
 )  # views that begin where their base does
-_UNCHECKED = frozenset({"addbmm", "addmm", "addmv", "baddbmm", "ldexp", "masked_fill"})  # PyTorch writes in place whatever they read
+_UNCHECKED = frozenset(  # PyTorch writes whatever they read
+    {"addbmm", "addmm", "addmv", "baddbmm", "diag", "ldexp", "masked_fill", "tril", "triu"}
+)
 WHOLE_TOO = frozenset(
     {"index_add", "index_copy", "index_put", "index_reduce", "put", "scatter", "scatter_add", "scatter_reduce"}
     | {"cat", "concat", "concatenate", "cross", "gather", "hstack", "index_select", "stack", "take", "take_along_dim", "vstack"}
