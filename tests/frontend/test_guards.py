@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
+from dovetail.errors import Unsupported
 from dovetail.frontend.guards.guard import KINDS, Guard, Kind, Miss
 from dovetail.frontend.guards.overlap import memory_overlap
 from dovetail.frontend.guards.prologue import prologue
@@ -93,3 +94,21 @@ def test_overlap_is_whether_elements_have_one_place(rows):
     shared = any(places[0] & other for other in places[1:])
 
     assert memory_overlap((tensors[0],), tuple(tensors[1:])) == shared
+
+
+def _layouts():
+    dense = torch.eye(4)
+    compressed = [dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr((2, 2)), dense.to_sparse_bsc((2, 2))]
+    return [*compressed, dense.to_sparse(), torch.nested.nested_tensor([dense, dense]), torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8)]
+
+
+@pytest.mark.filterwarnings("ignore:.*(Sparse|nested tensors|quantiz)")
+@pytest.mark.parametrize("count", [1, 12])
+def test_a_tensor_of_another_layout_after_a_dense_one_is_refused_as_at_first(count):
+    compiled = dovetail.jit(lambda *xs: sum(x * 2 for x in xs))
+    dense = [torch.randn(4, 4) for _ in range(count)]
+    for x in _layouts():
+        compiled(*dense)
+        with pytest.raises(Unsupported, match="only strided ones"):
+            compiled(*dense[1:], x)
+    torch.testing.assert_close(compiled(*dense), sum(x * 2 for x in dense))

@@ -132,6 +132,7 @@ class PrologueBuilder:
         self.proxies = dict(tensors)
         self.values: dict[Source, Proxy] = {}
         self.few_tensors, self.tensor_checks = len(tensors) <= FEW, list[BoundSymbol]()
+        self.passed: list[Proxy] = []  # the tensors that are no parameters or buffers
         self.constants = {address_of(source.key): proxy for source, proxy in tensors if source.kind == "const"}  # tensors that are keys of a dict
         self.trace.constants |= {proxy: source.key for source, proxy in tensors if source.kind == "const"}
         self.namespaces: dict[int, Proxy] = {}  # id of a constant -> its `__dict__` at the call
@@ -261,12 +262,14 @@ class PrologueBuilder:
             self.lines.append(line)
             return
         (self.trace.lines if self.few_tensors else self.tensor_checks).append(line)
+        if guard.source.kind != "field":  # others than parameters and buffers of modules
+            self.passed.append(proxy)
 
     def batch_tensors(self) -> None:
         """Record one line for the tensor checks that wait."""
         if self.tensor_checks:
-            checks = TensorChecks([line.kwargs for line in self.tensor_checks])
-            tensors = tuple([line.args[0] for line in self.tensor_checks])
+            tensors, passed = tuple([line.args[0] for line in self.tensor_checks]), set(self.passed)
+            checks = TensorChecks([line.kwargs for line in self.tensor_checks], [i for i, p in enumerate(tensors) if p in passed])
             self.line(prims.check_tensors, tensors, {"fit": checks.fit, "missed": checks.missed}, None, tuple(self.tensor_checks))
 
     def check_disjoint(self, trace: Trace, written: Sequence[Proxy], buffers: Sequence[Source]) -> None:

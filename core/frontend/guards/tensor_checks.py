@@ -13,16 +13,17 @@ from dovetail.torch_internals import tensor_guard
 class TensorChecks:
     """Checks of many tensors: `fit` is fast, and may return False for tensors that fit; `missed` decides.
 
-    `rows` are the keyword arguments of prims.check_tensor for each tensor.
+    `rows` are the keyword arguments of prims.check_tensor for each tensor.  `passed` are the positions of those that may be nested tensors:
+    torch's guard ends the process for one.
     """
 
-    def __init__(self, rows: Sequence[dict[str, Any]]):
-        self.rows, self.check = tuple(rows), None
+    def __init__(self, rows: Sequence[dict[str, Any]], passed: Sequence[int] = ()):
+        self.rows, self.passed, self.check = tuple(rows), tuple(passed), None
 
     def fit(self, *tensors: torch.Tensor) -> bool:
         """Return whether the tensors fit; False may be wrong."""
         check = self.check
-        return check is not None and check(*tensors)
+        return check is not None and not any([getattr(tensors[i], "is_nested", False) for i in self.passed]) and check(*tensors)
 
     def missed(self, *tensors: torch.Tensor) -> Any:
         """Return the miss of the first tensor that does not fit, None where all fit."""
@@ -36,8 +37,11 @@ class TensorChecks:
 
 def fits(x: Any, *, type: type, dtype: Any, shape: tuple, device: Any, requires_grad: bool, strides: tuple | None, miss: Any = None) -> bool:
     """Return whether x passes prims.check_tensor."""
-    same = x.__class__ is type and x.dtype is dtype and x.shape == shape and (x.is_cpu if device is None else x.device == device)
-    return same and x.requires_grad == requires_grad and (x.is_contiguous() if strides is None else x.stride() == strides)
+    try:
+        same = x.__class__ is type and x.dtype is dtype and x.shape == shape and (x.is_cpu if device is None else x.device == device)
+        return same and x.requires_grad == requires_grad and (x.is_contiguous() if strides is None else x.stride() == strides)
+    except RuntimeError:  # one of another layout, as a sparse tensor raises for its strides, and a nested one for its shape
+        return False
 
 
 def tensor_facts(x: torch.Tensor, strides: Any) -> dict[str, Any]:
