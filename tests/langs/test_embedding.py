@@ -54,11 +54,40 @@ def test_a_norm_shortens_rows_of_the_weight_in_place(options):
     torch.testing.assert_close(twin.state_dict(), table.state_dict())
 
 
-@pytest.mark.parametrize("operation, option", [(F.embedding, "sparse"), (F.embedding, "scale_grad_by_freq"), (F.embedding_bag, "sparse")])
-def test_options_of_the_gradient_are_refused_where_one_is_needed(operation, option):
+OPTIONS_OF_THE_GRADIENT = [(F.embedding, "sparse"), (F.embedding, "scale_grad_by_freq"), (F.embedding_bag, "sparse")]
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+@pytest.mark.parametrize("operation, option", OPTIONS_OF_THE_GRADIENT)
+def test_options_of_the_gradient_run_in_eager_mode_where_one_is_needed(operation, option):
     weight = torch.randn(4, 3, requires_grad=True)
-    with pytest.raises(dovetail.errors.Unsupported, match=f"gradient of {operation.__name__} with {option}=True is not supported; leave {option}"):
-        dovetail.jit(lambda w: operation(INDEX, w, **{option: True}))(weight)
+
+    def fn(w):
+        return operation(INDEX, w, **{option: True}).sin().sum()
+
+    compiled = dovetail.jit(fn)
+    (actual,) = torch.autograd.grad(compiled(weight), weight)
+    (expected,) = torch.autograd.grad(fn(weight), weight)
+    assert actual.layout == expected.layout
+    torch.testing.assert_close(actual.to_dense(), expected.to_dense())
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+def test_a_sparse_adam_trains_a_sparse_table():
+    tables = [nn.Embedding(10, 4, sparse=True) for _ in range(2)]
+    tables[1].load_state_dict(tables[0].state_dict())
+    for table, wrap in zip(tables, (lambda step: step, dovetail.jit), strict=True):
+        optimizer = torch.optim.SparseAdam(table.parameters())
+
+        def step(index, table=table, optimizer=optimizer):
+            optimizer.zero_grad()
+            table(index).square().sum().backward()
+            optimizer.step()
+
+        run = wrap(step)
+        for _ in range(3):
+            run(INDEX)
+    torch.testing.assert_close(tables[1].weight, tables[0].weight)
 
 
 @pytest.mark.parametrize("option", ["sparse", "scale_grad_by_freq"])

@@ -95,6 +95,8 @@ class TracedAutograd:
             raise Unsupported(
                 f"the .grad of a tensor with a history outside the compiled function is read; read it outside\n  called at {user_line()}"
             )
+        if real.grad is not None and real.grad.layout is not torch.strided:
+            raise EagerCall(f"a sparse gradient is read, and traces have strided tensors alone\n  called at {user_line()}")
         self.grads[p] = value = tracker.reach(real.grad, tracker.sources.attr(tracker.source(p), "grad"))
         return value
 

@@ -15,6 +15,7 @@ from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
 from dovetail.langs.torch.elementwise import is_one
 from dovetail.langs.torch.indexing import as_number
 from dovetail.langs.torch.shape import reshaped
+from dovetail.prims import recorder
 from dovetail.prims.shape import flat_reshape, replaced
 from dovetail.prims.spec import dense
 from dovetail.trace import TensorProxy
@@ -53,7 +54,7 @@ def _along(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, int, 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False):
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
     shape, spec = index.spec.shape, input.spec
-    if sparse_grad and spec.requires_grad:
+    if sparse_grad and spec.requires_grad and recorder.get().environment.grad_enabled():
         raise unsupported_gradient("gather", "sparse_grad")
     if not index.spec.numel:
         core.canonical_dim(dim, len(spec.shape))

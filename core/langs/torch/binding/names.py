@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dovetail.errors import Unsupported
+from dovetail.errors import EagerCall, Unsupported
 from dovetail.langs.torch.binding.symbol import resolve
 from dovetail.torch_internals import C_NAMESPACES, OpOverload, OpOverloadPacket
 from dovetail.trace import user_line
@@ -65,8 +65,6 @@ def not_traced(func: Any, reason: str, location: str | None = None) -> Unsupport
     return Unsupported(f"{name_of(func)} is not traced: {reason}\n  called at {location or user_line()}")
 
 
-def unsupported_gradient(operation: str, option: str) -> Unsupported:
-    """Return the error for an option that gives an operation another gradient than the one that is implemented."""
-    return Unsupported(
-        f"the gradient of {operation} with {option}=True is not supported; leave {option} out, or call it outside the compiled function"
-    )
+def unsupported_gradient(operation: str, option: str) -> EagerCall:
+    """Return the error for an option that gives an operation another gradient than the one that is implemented: eager mode computes it."""
+    return EagerCall(f"the gradient of {operation} with {option}=True is not traced; leave {option} out, or call it outside the compiled function")
