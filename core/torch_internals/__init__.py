@@ -26,6 +26,7 @@ from dovetail.torch_internals.autograd import detour_apply as detour_apply
 from dovetail.torch_internals.autograd import direct_apply as direct_apply
 from dovetail.torch_internals.autograd import freed_graph as freed_graph
 from dovetail.torch_internals.autograd import function_applied as function_applied
+from dovetail.torch_internals.autograd import gradients as gradients
 from dovetail.torch_internals.autograd import once_differentiable_body as once_differentiable_body
 from dovetail.torch_internals.autograd import unreached_leaf as unreached_leaf
 from dovetail.torch_internals.clamping import CLAMP_SEEN as CLAMP_SEEN

@@ -12,6 +12,7 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 import dovetail
+from dovetail.torch_internals import gradients
 from dovetail.trace import Trace
 
 INDEX = torch.tensor([[0, 2, 1], [2, 2, 0], [1, 0, 0], [2, 1, 1]])
@@ -240,3 +241,55 @@ def test_a_graph_of_an_argument_that_the_program_overwrites_is_not_kept():
             run(x * 1).sum().backward()
             gradients.append(x.grad)
         torch.testing.assert_close(*gradients)
+
+
+GRAPHS = {
+    "one operation": lambda a, b: [torch.cdist(a, b)],
+    "one operation of one leaf": lambda a, b: [a.digamma()],
+    "another shape than the leaf's": lambda a, b: [a * b[0]],
+    "another dtype than the leaf's": lambda a, b: [a * b.double()[0].detach(), a.double() * 2],
+    "one leaf twice": lambda a, b: [torch.maximum(a, a)],
+    "two results": lambda a, b: list(torch.linalg.qr(a)),
+    "hidden results": lambda a, b: [torch.layer_norm(a, (3,), b[0].detach())],
+    "two operations": lambda a, b: [torch.cdist(a.exp(), b)],
+    "two results of two operations": lambda a, b: [a.sin(), a.cos()],
+    "a leaf that nothing reaches": lambda a, b: [b.sin()],
+    "a function in Python": lambda a, b: [Doubled.apply(a)],
+}
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g: torch.Tensor) -> torch.Tensor:
+        return g * 2
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_node_alone_differentiates_as_the_engine_does(name: str) -> None:
+    leaves = [values(4, 3, seed=i).exp().requires_grad_() for i in range(2)]
+    results = GRAPHS[name](*leaves)
+    for present in {len(results), 1}:
+        gs = [values(*y.shape, seed=7).to(y.dtype) if i < present else None for i, y in enumerate(results)]
+        pairs = [(y, g) for y, g in zip(results, gs, strict=True) if g is not None]
+        want = torch.autograd.grad([y for y, _ in pairs], leaves, [g for _, g in pairs], retain_graph=True, allow_unused=True)
+        for got, other in zip(gradients([y for y, _ in pairs], leaves, [g for _, g in pairs]), want, strict=True):
+            torch.testing.assert_close(got, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)])
+def test_a_gradient_of_some_tensors_alone(wanted: tuple[int, ...]) -> None:
+    """Then autograd's engine has nodes compute what leads to these tensors, and no others."""
+    fast, outcomes = dovetail.jit(torch.cdist), []
+    for run in (torch.cdist, fast, fast):
+        leaves = [values(4, 3, seed=i).requires_grad_() for i in range(2)]
+        y = run(*leaves)
+        outcomes.append(torch.autograd.grad(y, [leaves[i] for i in wanted], torch.ones_like(y)))
+        with torch.autograd.detect_anomaly(check_nan=False):
+            run(*leaves).sum().backward()
+        outcomes[-1] += tuple([leaf.grad for leaf in leaves])
+    for got in outcomes[1:]:
+        torch.testing.assert_close(got, outcomes[0])

@@ -15,6 +15,7 @@ by torch's name: `opaque_copy.torch.Tensor.swapaxes(t0, 0, 1)`.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -32,7 +33,7 @@ from dovetail.langs.torch.binding.symbol import FACTORIES, resolve, write
 from dovetail.prims import NumberSpec, Symbol, Tag, TensorSpec, recorder
 from dovetail.prims.op import SYMBOLS, register
 from dovetail.prims.sizes import Size, hint_of, is_symbolic
-from dovetail.torch_internals import OpOverload, OpOverloadPacket, has_storage, storage_key, transform_level
+from dovetail.torch_internals import OpOverload, OpOverloadPacket, gradients, has_storage, storage_key, transform_level
 from dovetail.trace import Trace, leaves, printing, proxies, tree_map, user_line
 
 
@@ -321,18 +322,17 @@ def _plain(x: Any) -> Any:
 def _in_own_storage(result: Any, inputs: Any) -> Any:
     """`result` with each tensor in storage of its own, and not conjugated only when read."""
     storages = {storage_key(x) for x in tensors_in(inputs, torch.Tensor) if has_storage(x)}
+    return tree_map(lambda x: _own_storage(x, storages) if isinstance(x, torch.Tensor) else x, result)
 
-    def own(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor):
-            return x
-        x = x.resolve_conj().resolve_neg()
-        if not has_storage(x):  # under a transform
-            return x.clone()
-        x = x.clone() if storage_key(x) in storages else x
-        storages.add(storage_key(x))
-        return x
 
-    return tree_map(own, result)
+def _own_storage(x: torch.Tensor, storages: set[int]) -> torch.Tensor:
+    """Return `x` in a storage that is none of `storages`, and add it to them."""
+    x = x.resolve_conj().resolve_neg()
+    if not has_storage(x):  # under a transform
+        return x.clone()
+    x = x.clone() if storage_key(x) in storages else x
+    storages.add(storage_key(x))
+    return x
 
 
 def _copied(func: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -392,32 +392,37 @@ def vjp_by_transform(func: Callable, wrt: Sequence[int], gs: Sequence[Any], args
 
 def watched(wrt: tuple[int, ...], args: tuple, kwargs: dict) -> tuple[tuple, dict, list[torch.Tensor]]:
     """Return the arguments detached, and of their tensors those numbered `wrt`, which require a gradient."""
-    numbers, inputs = iter(range(len(tensors_in((args, kwargs), torch.Tensor)))), []
+    numbers, inputs = itertools.count(), []
 
     def own(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor):
+        if isinstance(x, torch.Tensor):
+            x = x.detach()
+            if next(numbers) in wrt:
+                inputs.append(x.requires_grad_())
             return x
-        x = x.detach()
-        if next(numbers) in wrt:
-            inputs.append(x.requires_grad_())
-        return x
+        return tree_map(own, x) if isinstance(x, (tuple, list, dict)) else x
 
-    args, kwargs = tree_map(own, (args, kwargs))
-    return args, kwargs, inputs
+    args = tuple([own(x) for x in args])  # most are no containers, and each call of tree_map costs as much as one of `own`
+    return args, own(kwargs), inputs
 
 
-def cotangents(results: list[Any], inputs: list[torch.Tensor], gs: tuple, orders: Sequence[Order] | None = None, **options: bool) -> tuple:
+def cotangents(results: list[Any], inputs: list[torch.Tensor], gs: tuple, orders: Sequence[Order] | None = None, *, again: bool = False) -> tuple:
     """Return the cotangents of inputs from those of results, by autograd's graph, each dense and row-major but where there are other `orders`.
 
-    `options` are those of torch.autograd.grad.
+    `again` keeps the history of the cotangents.
     """
     orders = (None,) * len(inputs) if orders is None else orders
     pairs = [(y, g) for y, g in zip(results, gs, strict=True) if g is not None and y.requires_grad]
+    ys, gs = zip(*pairs, strict=True) if pairs else ((), ())
     if not pairs:
-        return tuple(in_order(torch.zeros(x.shape, dtype=x.dtype, device=x.device), order) for x, order in zip(inputs, orders, strict=True))
-    ys, gs = zip(*pairs, strict=True)
-    grads = torch.autograd.grad(ys, inputs, gs, materialize_grads=True, **options)
-    return _in_own_storage(tuple(map(in_order, grads, orders)), gs)
+        grads = [None] * len(inputs)
+    elif again:
+        grads = torch.autograd.grad(ys, inputs, gs, create_graph=True, allow_unused=True)
+    else:
+        grads = gradients(ys, inputs, gs)
+    grads = [torch.zeros_like(x, memory_format=torch.contiguous_format) if g is None else g for x, g in zip(inputs, grads, strict=True)]
+    storages = {storage_key(g) for g in gs if has_storage(g)}
+    return tuple([_own_storage(in_order(g, order), storages) for g, order in zip(grads, orders, strict=True)])
 
 
 def _generator_of(device: torch.device) -> torch.Generator:

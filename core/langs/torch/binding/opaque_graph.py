@@ -96,7 +96,7 @@ def _keep(token: torch.Tensor, func: Callable, wrt: tuple[int, ...], args: tuple
         args, kwargs, inputs = watched(wrt, args, kwargs)
         results = list(leaves(func(*args, **kwargs)))
     token.graph = Graph(results, inputs)
-    return token, *[y.detach() for y in results]
+    return token, *[y.detach() if y.requires_grad else y for y in results]
 
 
 def _vjp(again: Callable, func: Callable, wrt: tuple[int, ...], orders: tuple[Order, ...], gs: tuple, args: tuple, **kwargs: Any) -> tuple:
@@ -104,7 +104,7 @@ def _vjp(again: Callable, func: Callable, wrt: tuple[int, ...], orders: tuple[Or
     graph = getattr(args[0], "graph", None)
     if graph is None:
         return tuple(map(in_order, again(func, wrt, gs, args if again is vjp_of_same_numbers else args[1:], **kwargs), orders))
-    return cotangents(graph.results, graph.inputs, gs, orders, retain_graph=True)  # the graph goes with the token
+    return cotangents(graph.results, graph.inputs, gs, orders)  # the graph goes with the token
 
 
 def _specs(symbol: OpaqueSymbol, wrt: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple:

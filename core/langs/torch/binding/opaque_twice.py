@@ -25,7 +25,7 @@ def _vjp_of_vjp(func: Callable, wrt: tuple[int, ...], ggs: tuple, first: tuple, 
         tensors = tensors_in((args, kwargs), torch.Tensor)
         moving = [tensors[i] if tensors[i].requires_grad else tensors[i].requires_grad_() for i in of_first]
         results = list(leaves(func(*args, **kwargs)))
-        first_gradients = cotangents(results, moving, gs, create_graph=True)
+        first_gradients = cotangents(results, moving, gs, again=True)
     return cotangents(list(first_gradients), inputs, ggs)
 
 
