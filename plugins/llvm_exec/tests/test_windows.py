@@ -84,6 +84,21 @@ def test_what_takes_several_operations_is_stored_for_windows(source, nests):
         assert program_of(lambda x, pool=pool: POOLS[pool](SOURCES[source](x)), torch.randn(2, 3, 40, 40)).groups == nests + sums
 
 
+@pytest.mark.parametrize("fn", [lambda x: F.max_pool1d(x, 2), lambda x: F.avg_pool1d(x, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1)])
+@pytest.mark.parametrize("source", ["input", "relu"])
+def test_vectors_of_windows_that_lie_a_few_steps_apart(source, fn):
+    text = program_of(lambda x: fn(SOURCES[source](x)), torch.randn(4, 64, 64)).module.text()
+    assert "phi <" not in text and "store <" in text  # no reduction of each window: vectors hold elements of the result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("length", [2, 3, 4, 5])
+def test_short_rows(length, dtype):
+    x = (torch.randn(77, length) * 8).to(dtype)
+    assert_like_eager(lambda x: x.sum(-1) - (x * x).sum(-1) + x.amax(-1), x, scale=8.0)
+    assert_like_eager(lambda x: (x.float().softmax(-1), x / x.float().abs().sum(-1, keepdim=True).clamp(min=1)), x, scale=8.0)
+
+
 def test_gradients_of_windows():
     def loss(x):
         return (POOLS["average"](F.gelu(x)) * POOLS["largest"](F.gelu(x * 2))).sum()

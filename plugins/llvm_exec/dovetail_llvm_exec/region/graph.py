@@ -18,6 +18,7 @@ REDUCTIONS = frozenset({"sum", "prod", "amax", "amin", "any", "all", "argmax", "
 COPIES = frozenset({"clone", "stride_order", "device_put"})
 IN_ORDER = 32  # floats from which eager multiplies several products side by side
 SHORT, MANY = 32, 2048  # columns of a short row, and rows that are many
+NEAR = 4  # steps between elements up to which a vector of them is loaded by a few loads
 FEW, WRITTEN = 16, 96  # elements that an expression joins, and the operations that it may have for that
 PARTS = 4  # windows in a tensor from which computing one of them for all of its elements takes longer than storing it first
 WINDOW, CHEAP = 32, 3  # elements of a window that an expression joins, and operations that are computed again for each window
@@ -218,7 +219,7 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
     source = _source(x)
     if source is not None and hint_of(source.numel) <= hint_of(x.numel) and _operations(source, graph.kept) > CHEAP:
         graph.kept.add(source)  # windows overlap, or are short rows that fill no vectors
-    if op in UNROLLED and _unrolls(x, dims, graph.kept):
+    if op in UNROLLED and _unrolls(op, x, dims, graph.kept):
         out = graph.make("unrolled", (x,), shape, dtype, _steps_as(x, dims), {"op": op, "dims": dims})
         return out if out.steps == row_major(shape) else graph.make("copy", (out,), shape, dtype)
     folded = _folded(x, dims, shape) if op in ("sum", "prod", "amax", "amin", "any", "all") else 1
@@ -233,17 +234,20 @@ def reduced(graph: Graph, op: str, x: Node, dims: tuple[int, ...], dtype: DType)
     return graph.make(op, (x,), shape, dtype, None, {"dims": tuple(d for d in dims)})
 
 
-def _unrolls(x: Node, dims: tuple[int, ...], kept: set[Node]) -> bool:
+def _unrolls(op: str, x: Node, dims: tuple[int, ...], kept: set[Node]) -> bool:
     """Return whether a reduction joins few elements, in windows or far apart: an element of the result is then an expression, and vectors
-    of them lie side by side.  What is `kept` is in memory.
+    of them lie side by side, or a few steps apart.  What is `kept` is in memory.
     """
     if is_symbolic(x.shape) or is_symbolic(x.steps):
         return False
-    count = prod(x.shape[d] for d in dims)
+    windows, count = _source(x) is not None, prod(x.shape[d] for d in dims)
     over, rest = ([x.steps[d] for d, n in enumerate(x.shape) if n != 1 and (d in dims) is inside] for inside in (True, False))
-    if count > (FEW if _source(x) is None else WINDOW) or not rest or min(rest) > min(over):
+    if count > (WINDOW if windows else FEW) or not rest or min(rest) > max(min(over), NEAR):
         return False
-    return count * _operations(x, kept) <= WRITTEN
+    operations = _operations(x, kept)
+    if min(rest) > min(over) and not windows and (op != "sum" or operations > CHEAP):
+        return False  # what reads the result for each element of a short row, as a softmax its largest, would compute it again there
+    return count * operations <= WRITTEN
 
 
 def _operations(x: Node, kept: set[Node]) -> int:
