@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any, Protocol
 
-from dovetail.dtypes import DType, bool_, float32, float64, int64
+from dovetail.dtypes import DType, bfloat16, bool_, float16, float32, float64, int64
 from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.region.exprs import Buffer, Draw, Expr, Table, walk
 from dovetail_llvm_exec.region.forms import ZERO, CannotLower, Form, dot, flat, shifted, times
@@ -78,6 +78,14 @@ def _share(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
     return table.make("mul", (x, table.make("reciprocal", (total,), node.dtype)), node.dtype)
 
 
+def _back(table: Table, args: tuple[Expr, ...], node: Node) -> Expr | None:
+    """Return x for x widened and narrowed again, as in the gradient of a sum of 16-bit numbers."""
+    (wide,) = args
+    widened = wide.op == "convert_element_type" and wide.args[0].dtype is node.dtype
+    return wide.args[0] if widened and wide.dtype in WIDER.get(node.dtype, ()) else None
+
+
+WIDER = {bfloat16: (float32, float64), float16: (float32, float64), float32: (float64,)}  # dtypes that hold all numbers of a dtype
 FUSIONS: dict[str, Callable[[Table, tuple[Expr, ...], Node], Expr | None]] = {
     "add": _sum,
     "sub": _sum,
@@ -85,6 +93,7 @@ FUSIONS: dict[str, Callable[[Table, tuple[Expr, ...], Node], Expr | None]] = {
     "exp": _below_its_largest,
     "log1p": _softplus,
     "div": _share,
+    "convert_element_type": _back,
 }
 
 
