@@ -85,3 +85,38 @@ def test_the_gradient_of_a_product_of_one_element_is_the_cotangent_at_infinities
     g = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])
     (got,) = torch.autograd.grad(dovetail.jit(lambda x: x.cumprod(1))(x), x, g)
     torch.testing.assert_close(got, g)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.bfloat16])
+@pytest.mark.parametrize("zeros", [0, 1, 5])
+def test_the_gradient_of_a_long_product_is_that_of_eager_mode(dtype, zeros):
+    x = (torch.randn(2, 70, 40, dtype=torch.float64) / 8 + 1).to(dtype)
+    x.view(-1)[::900][:zeros] = 0
+    x.requires_grad_()
+    fn = lambda x: torch.cumprod(x * 1, 1)  # noqa: E731
+    ours = dovetail.jit(fn)
+    g = torch.randn(x.shape).to(dtype)
+    scale = 2e-2 if dtype is torch.bfloat16 else 1e-4
+    for _ in range(2):
+        got, want = (torch.autograd.grad(f(x), x, g)[0] for f in (ours, fn))
+        torch.testing.assert_close(got, want, rtol=scale, atol=scale * want.abs().max().item())
+    assert "cumprod_backward" in str(dovetail.last_backward_traces(ours)[-1])
+    assert "cumprod_backward" not in str(dovetail.last_backward_traces(trained(fn, x[:, :4, :4].detach()))[-1])  # calls take longer there than scans
+
+
+def trained(fn, x):
+    """Return the function, compiled, after a forward and a backward of `x`."""
+    ours = dovetail.jit(fn)
+    ours(x.requires_grad_()).abs().sum().backward()
+    return ours
+
+
+def test_the_gradient_of_the_gradient_of_a_long_product():
+    x = (torch.randn(80, 80, dtype=torch.float64) / 8 + 1).requires_grad_()
+
+    def penalty(x):
+        (g,) = torch.autograd.grad(torch.cumprod(x, 0).sum(), x, create_graph=True)
+        return g.square().mean()
+
+    got, want = (torch.autograd.grad(f(x), x)[0] for f in (dovetail.jit(penalty), penalty))
+    torch.testing.assert_close(got, want)

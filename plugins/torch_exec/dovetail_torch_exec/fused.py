@@ -38,7 +38,7 @@ def pointwise(g: TensorSpec, x: TensorSpec, **_: Any) -> TensorSpec:
     return dense(g, x)
 
 
-def row_major(g: TensorSpec, x: TensorSpec, **_: Any) -> TensorSpec:
+def row_major(g: TensorSpec, x: TensorSpec, *_: Any, **__: Any) -> TensorSpec:
     return x.fresh()
 
 
@@ -62,6 +62,8 @@ elu_backward = fused(
     "elu_backward", lambda g, x, *, alpha, scale, input_scale: aten("elu_backward.default")(g, alpha, scale, input_scale, False, x), pointwise
 )
 glu_backward = fused("glu_backward", lambda g, x, *, dim: aten("glu_backward.default")(g, x, dim), row_major)
+
+cumprod_backward = fused("cumprod_backward", lambda g, x, out, *, dim: aten("cumprod_backward.default")(g, x, dim, out), row_major)
 
 
 def _softmax_backward(g: Tensor, out: Tensor, *, dim: int) -> Tensor:

@@ -15,10 +15,12 @@ from dovetail import dtypes, prims
 from dovetail.extend import get_grad, put_grad
 from dovetail.extend.advanced import requires_grad, symbol_for, torch_internals
 from dovetail.langs.torch import dtype_of
-from dovetail.prims.sizes import Size
+from dovetail.prims.sizes import Size, hint_of
 from dovetail.prims.spec import is_channels_last, prod
 from dovetail_torch_exec import fused
 from dovetail_torch_exec.attention import rule as on_cuda
+
+SCANNED = 4096  # elements from which scans take longer than calls
 
 
 def _op(name: str) -> Any:
@@ -38,6 +40,15 @@ def sigmoid(x: Any) -> Any:
         return NotImplemented
     out = prims.sigmoid(x)
     put_grad(x, fused.sigmoid_backward(get_grad(out), out))
+    return out
+
+
+def cumprod(x: Any, *, dim: int) -> Any:
+    """Look for zeros first, as PyTorch does: without one the gradient is one scan.  The decomposition has four, in kernels that cost less to call."""
+    if not x.spec.dtype.inexact or not fused.is_cpu(x.spec.device) or hint_of(x.spec.numel) < SCANNED:
+        return NotImplemented
+    out = prims.cumprod(x, dim=dim)
+    put_grad(x, fused.cumprod_backward(get_grad(out), x, out, dim=dim))
     return out
 
 
@@ -362,6 +373,7 @@ def _elu(alpha: float = 1.0) -> dict[str, Any]:
 RULES: dict[Any, Callable[..., Any]] = {
     prims.tanh: tanh,
     prims.sigmoid: sigmoid,
+    prims.cumprod: cumprod,
     prims.convolution: convolution,
     f"{torch_internals.ATEN}._native_batch_norm_legit_functional": batch_norm,
     "torch.relu": relu_method,
