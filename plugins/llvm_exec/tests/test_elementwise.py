@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvm_against_eager import assert_like_eager, assert_same, compiled
+from torch.nn import functional as F
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
@@ -362,3 +363,22 @@ def test_a_tensor_of_16_bits_and_one_number_of_another_dtype(dtype, one, fn):
     if one.is_floating_point():
         got, want = [torch.autograd.grad(f(x, one).sum(), x)[0] for f in (compiled(fn), fn) for x in [a.clone().requires_grad_()]]
         assert torch.equal(got, want)
+
+
+CHOSEN = {
+    "number of a clamp": lambda x, y: (x + 0.3).clamp(-2.2, 1.7) * 3,
+    "number of hardtanh": lambda x, y: F.hardtanh(x + 0.1, -0.3, 0.3) * 3 + y,
+    "number of a threshold": lambda x, y: F.threshold(x + 0.1, 0.3, 0.7).neg() * y,
+    "number of where": lambda x, y: torch.where(x > 0, x, 0.3).abs() * 3,
+    "largest": lambda x, y: torch.maximum(x * 1.7, y * 0.3).neg(),
+    "whole": lambda x, y: (x.floor(), y.ceil(), -(x * 3).trunc(), (x * 1.1).round().abs(), x.sign()),
+    "sign": lambda x, y: (-x, x.abs(), (x / y).neg()),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_16_bits_hold_of_a_choice(name, dtype):
+    x = torch.cat([torch.randn(900) * 4, torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 0.3])]).to(dtype)
+    got, want = (fn(x, x.flip(0)) for fn in (compiled(CHOSEN[name]), CHOSEN[name]))
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)

@@ -184,12 +184,22 @@ class Nest:
             return self._quotient(expr, operands[0])
         op = Op(self.b, expr.dtype, source, lambda mask, what: self.fault(mask, what), numbers)
         value = written(op, expr.op, operands)
-        if expr.op not in EXACT:
+        if expr.op not in EXACT or not self._holds(expr):
             return self.rounded(value, expr.dtype)
         if expr.op == "where" and expr.dtype in kinds.HALVES:
             sides = [self._stored(a, x, expr.dtype) for a, x in zip(expr.args[1:], operands[1:], strict=True)]
             return value if None in sides else self._narrow(value, self.b.select(operands[0], *sides), expr.dtype)
         return value
+
+    def _holds(self, expr: Expr) -> bool:
+        """Return whether what an operation returns, which is one of its operands or a whole number, is a number of its dtype."""
+        if expr.dtype not in kinds.HALVES:
+            return True
+        for operand in expr.args[expr.op == "where" :]:
+            number = _number(operand) if operand.op == "const" else None
+            if operand.dtype is not expr.dtype or (number is not None and kinds.nearest(number, expr.dtype) != number == number):
+                return False
+        return True
 
     def _narrow(self, value: Value, stored: Value, dtype: DType) -> Value:
         """Return `value`, and remember what it is in memory."""
