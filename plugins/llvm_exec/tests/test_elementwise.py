@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llvm_against_eager import assert_like_eager, assert_same, compiled
+from llvm_against_eager import assert_like_eager, assert_same, compiled, program_of
 from torch.nn import functional as F
+
+from dovetail_llvm_exec.ir.target import host
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
@@ -382,3 +385,10 @@ def test_what_16_bits_hold_of_a_choice(name, dtype):
     x = torch.cat([torch.randn(900) * 4, torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 0.3])]).to(dtype)
     got, want = (fn(x, x.flip(0)) for fn in (compiled(CHOSEN[name]), CHOSEN[name]))
     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("fn", [torch.neg, torch.abs, torch.floor, lambda x: torch.maximum(x, -x)])
+def test_bfloat16_that_no_operation_rounds_is_stored_as_it_is(fn):
+    x, plain = torch.randn(4000).bfloat16(), replace(host(), bfloat=False, quick_bfloat=False)
+    assert "32767" not in program_of(fn, x, target=plain).module.text()  # what rounding adds
+    assert "32767" in program_of(lambda x: x * 3, x, target=plain).module.text()

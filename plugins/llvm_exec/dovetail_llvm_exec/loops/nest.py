@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from dovetail.dtypes import DType
+from dovetail.dtypes import DType, bfloat16
 from dovetail.prims.sizes import Size
 from dovetail_llvm_exec.ir.module import Builder
 from dovetail_llvm_exec.ir.values import Value, lanes_of, vector
@@ -189,6 +189,8 @@ class Nest:
         if expr.op == "where" and expr.dtype in kinds.HALVES:
             sides = [self._stored(a, x, expr.dtype) for a, x in zip(expr.args[1:], operands[1:], strict=True)]
             return value if None in sides else self._narrow(value, self.b.select(operands[0], *sides), expr.dtype)
+        if expr.dtype is bfloat16:  # as its operands, a number of 16 bits, and those of a float32 that come first
+            return self._narrow(value, kinds.first_half(self.b, value), expr.dtype)
         return value
 
     def _holds(self, expr: Expr) -> bool:

@@ -35,6 +35,11 @@ def narrowed(b: Builder, x: Value, dtype: DType) -> Value:
     return (halves.to_bfloat if dtype is dtypes.bfloat16 else halves.to_half)(b, x)
 
 
+def first_half(b: Builder, x: Value) -> Value:
+    """Return a float32 that bfloat16 holds as it is in memory."""
+    return b.cast("trunc", b.lshr(b.bits(x), 16), like(x.type, "i16"))
+
+
 def widened(b: Builder, x: Value, dtype: DType) -> Value:
     """bfloat16 or float16 as float32."""
     return (halves.from_bfloat if dtype is dtypes.bfloat16 else halves.from_half)(b, x)
