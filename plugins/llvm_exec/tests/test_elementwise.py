@@ -392,3 +392,14 @@ def test_bfloat16_that_no_operation_rounds_is_stored_as_it_is(fn):
     x, plain = torch.randn(4000).bfloat16(), replace(host(), bfloat=False, quick_bfloat=False)
     assert "32767" not in program_of(fn, x, target=plain).module.text()  # what rounding adds
     assert "32767" in program_of(lambda x: x * 3, x, target=plain).module.text()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_is_widened_and_narrowed_again_is_not_rounded(dtype):
+    def spread(g):
+        return g.float()[:, None].expand(-1, 300).to(dtype)  # the gradient of a sum
+
+    x, plain = torch.randn(40).to(dtype), replace(host(), half=False, bfloat=False, quick_bfloat=False)
+    assert "fcmp" not in program_of(spread, x, target=plain).module.text()
+    assert_like_eager(spread, x)
+    assert_like_eager(lambda x: x.double().to(dtype) + x.double().float().double().to(dtype), x)

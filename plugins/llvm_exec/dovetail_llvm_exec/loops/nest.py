@@ -155,7 +155,12 @@ class Nest:
         if lanes == 1 or value.type[0] == "<":
             return value
         key = ("splat", expr, lanes)
-        return self.find(key, self.level(expr)) or self.keep(key, self.b.splat(value, lanes))
+        known = self.find(key, self.level(expr))
+        if known is None:
+            known, stored = self.keep(key, self.b.splat(value, lanes)), self.narrow.get((value.name, expr.dtype))
+            if stored is not None:
+                self._narrow(known, self.b.splat(stored, lanes), expr.dtype)
+        return known
 
     def define(self, expr: Expr, value: Value) -> None:
         """Say what an expression is, in the innermost scope."""
