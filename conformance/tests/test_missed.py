@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,15 @@ def by_chunks(input, dim=None, keepdim=False, *, dtype=None):
     for part in others:
         first = first + part  # in 16 bits
     return first
+
+
+def one_after_the_other(input, dim=None, keepdim=False, *, dtype=None):
+    if dtype is not None or not isinstance(dim, int) or not input.numel() or not input.ndim:
+        return torch.sum(input, dim, keepdim, dtype=dtype)
+    with np.errstate(all="ignore"):
+        sums = np.cumsum(input.detach().resolve_neg().numpy(), axis=dim, dtype=np.float32)
+    total = torch.from_numpy(sums).narrow(dim, -1, 1) if keepdim else torch.from_numpy(sums).select(dim, -1)
+    return total.clone(memory_format=torch.contiguous_format)
 
 
 def with_eps_outside(input, normalized_shape, weight=None, bias=None, eps=1e-5):
@@ -404,6 +414,7 @@ def those_with_elements(tensors, dim=0):
 
 
 MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implementation, and how it is registered
+    "a sum of one term after the other": ("torch.sum", one_after_the_other, {"dtypes": FLOATS}),
     "sum in 16 bits": ("torch.sum", by_chunks, {"dtypes": HALVES}),
     "eps outside of the root, without weights": ("torch.nn.functional.layer_norm", with_eps_outside, {"dtypes": FLOATS}),
     "NaN as the smallest": ("torch.topk", nan_is_smallest, {"dtypes": FLOATS}),

@@ -11,6 +11,7 @@ from dovetail_conformance.axes.sizes import mapped, tensors_of
 from dovetail_conformance.opinfo import OpInfo, SampleInput
 
 KINKS = (-6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0)  # where activations and roundings change their form
+ALIKE = 0.1  # of which float32 loses a fifth to two fifths of a unit at every size of a sum
 UNTIED = (float("nan"), -inf, inf)
 SPECIAL = (inf, -inf, float("nan"), 0.0, -0.0)
 
@@ -76,6 +77,8 @@ def _real(x: Tensor, values: str, domain: tuple[float, float], numbers: tuple[fl
         drawn = drawn.clamp(low, high)
     elif values == "zeros":
         drawn = torch.zeros(shape, dtype=torch.float64).clamp(low, high)
+    elif values == "alike":  # a sum that grows number by number rounds each of them alike, and drifts
+        drawn = (ALIKE * (1 + _uniform(shape, 0.0, 2.0**-13, generator))).clamp(low, high)
     elif values == "shifted":  # close to each other and far from zero, where differences of squares cancel
         centre = 2.0 ** (13 if info.bits > 16 else 10 if x.dtype is torch.float16 else 8)
         reach = max(1.0, 4 * info.eps * centre)

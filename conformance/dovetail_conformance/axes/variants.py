@@ -52,6 +52,8 @@ CROSSED = Row(size="odd", values="crossed")
 RANGED = tuple(Row(size="long", which=which, values="wide") for which in ("first", "second"))  # blocks of a row with values of other ranges
 EXACT = tuple(Row(size="large", which=which, values="kinks") for which in ("first", "second"))  # terms that add up without an error
 SUMMED = tuple(Row(size="large", which=which, values="shifted") for which in ("first", "second"))  # terms that 16 bits cannot add up
+DRIFTING = tuple(Row(size="large", which=which, values="alike", cotangent="ones") for which in ("first", "second"))  # terms of one sign and size
+SPREAD_OUT = replace(DRIFTING[0], broadcast="scalar", place="last")  # the gradient of a number is such a sum
 STRIDED = ("column-major", "transposed", "gapped", "channels-last", "overlapping")
 UNLIKE = tuple(
     Row(size="square", layout=layout, place=place) for layout in ("column-major", "transposed") for place in ("first", "last")
@@ -158,7 +160,7 @@ class Variants:
             fullest = max(range(len(self.templates)), key=lambda i: _elements(self.templates[i]))  # one number has one value when it grows
             selected += [self._variant(row, fullest) for row in (*IMAGES, *(LAID if self.info.grad else ()))]
             selected += [self._variant(IMAGES[0], i) for i, each in enumerate(self.templates) if _counts_back(each)]
-            ranged = (self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in (*RANGED, *EXACT))
+            ranged = (self._variant(row, i) for i in range(min(TURNS, len(self.templates))) for row in (*RANGED, *EXACT, *DRIFTING))
             selected += [variant for variant in ranged if variant is not None and not variant.case.pointwise]
             selected += [self._in_line(each) for each in self.templates]
             selected += [self._variant(Row(size="odd", layout=layout), i) for i in self._ranks() for layout in STEPPED]
@@ -169,6 +171,7 @@ class Variants:
             selected += self._tables()
             selected += self.wide_beside_numbers()
             selected += self._crossed()
+            selected += [self._variant(SPREAD_OUT, i) for i in self._widest()[:1] if self.info.grad]
         return [variant for variant in selected if variant is not None]
 
     def of_dtype(self) -> list[Variant]:
