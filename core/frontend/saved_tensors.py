@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -9,13 +10,15 @@ from torch.autograd.graph import increment_version
 
 from dovetail.frontend.autocast import autocast_off
 from dovetail.langs.torch import TO_TORCH
-from dovetail.prims.sizes import Size, hint_of
+from dovetail.prims.sizes import Size, hint_of, is_symbolic
 from dovetail.torch_internals import no_torch_function
 from dovetail.trace import BoundSymbol, NumberProxy, Proxy, TensorProxy, leaves, tree_map
 from dovetail.trace.saved_writes import OVERWRITTEN_MESSAGE, LaterWrites
 
 _OVERWRITTEN = "modified by an inplace operation"
 _NUMBERS = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+_MOST = 4096  # answers that are remembered
+_ANSWERS: dict[Hashable, bool] = {}  # whether a line of a kind saves one of its tensors, which PyTorch decides by dtypes and flags, not by sizes
 
 
 def overwrites_saved(writes: LaterWrites) -> str | None:
@@ -40,9 +43,29 @@ def _is_counted(line: BoundSymbol, at: Proxy) -> bool:
 
 def _saves(line: BoundSymbol, p: Proxy) -> bool:
     """Return whether the backward of a line raises where `p`, which the line reads or computes, is written after it."""
-    with torch.enable_grad():
-        run = _Run(line)
-        return p in run.tensors and run.raises_after_write(p)
+    kind = _kind_of(line, p)
+    if kind not in _ANSWERS:
+        if len(_ANSWERS) >= _MOST:
+            _ANSWERS.clear()
+        with torch.enable_grad():
+            run = _Run(line)
+            _ANSWERS[kind] = p in run.tensors and run.raises_after_write(p)
+    return _ANSWERS[kind]
+
+
+def _kind_of(line: BoundSymbol, p: Proxy) -> Hashable:
+    """Return what is equal for lines of which PyTorch saves the same: the operation, its other arguments, and its tensors but for their sizes."""
+    tensors: dict[Proxy, str] = {}
+
+    def name(x: Any) -> Any:
+        if not isinstance(x, TensorProxy):
+            return x
+        if x not in tensors:
+            sizes = "".join(["n" if is_symbolic(n) or n > 1 else str(n) for n in x.spec.shape])
+            tensors[x] = f"{len(tensors)} {x.spec.dtype} {sizes} {x.spec.requires_grad} {x.spec.is_dense}"
+        return tensors[x]
+
+    return line.symbol, repr(tree_map(name, (line.args, line.kwargs, line.out))), tensors.get(p)
 
 
 class _Run:
