@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import harness
 import pytest
 import torch
@@ -88,3 +90,8 @@ def test_errors_are_eagers():
     raises_as_eager(lambda x: torch.dropout(x, -0.1, True), X)
     raises_as_eager(lambda x: F.dropout(x.long()), X)
     raises_as_eager(lambda x: torch.feature_dropout(x[0, 0, 0], 0.5, True), X)
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.5, math.nan])
+def test_a_probability_that_is_none_raises_the_error_of_eager_mode(probability):
+    raises_as_eager(lambda x: F.dropout(x, probability), X)

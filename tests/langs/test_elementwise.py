@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import harness
 import numpy as np
@@ -322,3 +323,18 @@ def test_the_bounds_of_logit_are_rounded_to_the_dtype_of_the_input(dtype, eps):
         y = run(x)
         results.append((y, *torch.autograd.grad(y.sum(), x)))
     torch.testing.assert_close(*results)
+
+
+IN_STEPS = ("logical_and", "logical_or", "logical_xor", "hypot", "xlogy", "heaviside", "special.xlog1py")
+
+
+@pytest.mark.parametrize("name", IN_STEPS)
+@pytest.mark.parametrize("operands", ["first", "second", "both", "transposed"])
+def test_results_of_expanded_operands_have_the_strides_of_eager_mode(name, operands):
+    column, row, whole = torch.rand(3, 1).expand(3, 4), torch.rand(4).expand(3, 4), torch.rand(4, 3).t()
+    a, b = {"first": (column, whole), "second": (whole, row), "both": (column, row), "transposed": (column.t(), whole.t())}[operands]
+    function = operator.attrgetter(name)(torch)
+
+    actual, expected = dovetail.jit(lambda a, b: function(a, b))(a, b), function(a, b)
+    torch.testing.assert_close(actual, expected)
+    assert actual.stride() == expected.stride()

@@ -15,7 +15,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import TO_TORCH
 from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
 from dovetail.langs.torch.binding.symbol import LANGUAGE, WRITTEN, Number, Tensor, operators, torchsymbol
-from dovetail.langs.torch.elementwise import cotangent, require_float, row_major, without_slope
+from dovetail.langs.torch.elementwise import cotangent, in_joint_layout, require_float, row_major, without_slope
 from dovetail.torch_internals import CLAMP_BY_NUMBERS, CLAMP_BY_TENSORS, FMAX, clamp_saturates
 
 COMPARISONS = ("eq", "ne not_equal", "lt less", "le less_equal", "gt greater", "ge greater_equal")  # each followed by its aliases in torch
@@ -65,19 +65,19 @@ def truth(x: Any) -> Any:
 @torchsymbol("torch.logical_and", methods=("logical_and",))
 def logical_and(input: Tensor, other: Tensor):
     """Whether neither is 0."""
-    return core.bitwise_and(truth(input), truth(other))
+    return in_joint_layout(core.bitwise_and(truth(input), truth(other)), input, other)
 
 
 @torchsymbol("torch.logical_or", methods=("logical_or",))
 def logical_or(input: Tensor, other: Tensor):
     """Whether one of them, or both, are not 0."""
-    return core.bitwise_or(truth(input), truth(other))
+    return in_joint_layout(core.bitwise_or(truth(input), truth(other)), input, other)
 
 
 @torchsymbol("torch.logical_xor", methods=("logical_xor",))
 def logical_xor(input: Tensor, other: Tensor):
     """Whether exactly one of them is not 0."""
-    return core.bitwise_xor(truth(input), truth(other))
+    return in_joint_layout(core.bitwise_xor(truth(input), truth(other)), input, other)
 
 
 @torchsymbol("torch.logical_not", methods=("logical_not",))
@@ -404,7 +404,7 @@ def heaviside(input: Tensor, values: Tensor):
     require_dtype(input.spec.dtype.kind != "complex", "heaviside is not implemented for complex tensors, got {}; pass their real parts", input.spec)
     zero = core.fit(0, (), input.spec.dtype)
     value = core.where(core.eq(input, zero), values, core.convert(core.gt(input, zero), input.spec.dtype))
-    return without_slope(value, input, values) if input.spec.requires_grad else value
+    return in_joint_layout(without_slope(value, input, values) if input.spec.requires_grad else value, input, values)
 
 
 differentiate_by_autograd(heaviside)  # which has no derivative for it

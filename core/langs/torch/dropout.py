@@ -16,7 +16,9 @@ _ALPHA = 1.7580993408473766  # scale * alpha of SELU: the negative saturation va
 @torchsymbol("torch.nn.functional.dropout")
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False):
     """Each element zeroed with probability p, and the others divided by 1 - p; `input` itself when not training."""
-    require(0.0 <= p <= 1.0, "dropout probability has to be between 0 and 1, but got {}", p, error=ValueError)
+    message = "dropout probability has to be between 0 and 1, but got {}"
+    require(not (p < 0.0 or p > 1.0), message, p, error=ValueError)
+    require(0.0 <= p <= 1.0, message, p)  # NaN, which PyTorch's Python lets through to its C code
     if inplace:
         return _into(input, dropout(input, p, training))
     return _dropped(input, p, training, _per_element)

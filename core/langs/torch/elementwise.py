@@ -75,6 +75,12 @@ def row_major(x: Any) -> Any:
     return x if x.spec.strides is None else prims.clone(x)
 
 
+def in_joint_layout(value: Any, a: Any, b: Any) -> Any:
+    """Return `value`, computed of a and b in several steps, in the layout of an operation in one step, where one of them is expanded."""
+    expanded = [x.spec.strides is not None and any([step == 0 for step in x.spec.strides]) for x in (a, b) if isinstance(x, Tensor)]
+    return in_layout_of(core.eq(a, b), value) if any(expanded) else value
+
+
 def nan_detached(x: Any) -> Any:
     """Return x with no gradient flowing to its NaNs, as for bounds in PyTorch."""
     return core.where(core.isnan(x), prims.detach(x), x) if x.spec.dtype.kind == "float" else x
@@ -354,7 +360,7 @@ def hypot(input: Tensor, other: Tensor):
         ratio = core.div(small, core.where(flat, 1.0, large))
         return core.where(flat, large, core.mul(large, core.sqrt(core.add(core.mul(ratio, ratio), 1.0))))
 
-    return in_wide(compute, input, other)
+    return in_joint_layout(in_wide(compute, input, other), input, other)
 
 
 @hypot.vjp

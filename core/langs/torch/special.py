@@ -14,7 +14,7 @@ from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import TO_TORCH
 from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
 from dovetail.langs.torch.binding.symbol import Number, Tensor, torchsymbol
-from dovetail.langs.torch.elementwise import cotangent, in_wide, is_bool, require_float, row_major, symbols
+from dovetail.langs.torch.elementwise import cotangent, in_joint_layout, in_wide, is_bool, require_float, row_major, symbols
 from dovetail.prims.unary import conjugated
 from dovetail.torch_internals import no_torch_function
 
@@ -94,7 +94,8 @@ def entr_vjp(g: Any, out: Any, input: Any) -> tuple:
 def xlogy(input: Tensor | Number, other: Tensor | Number):
     """input * log(other), 0 where input is 0 and other is not NaN."""
     _require_real(input, other)
-    return in_wide(lambda x, y: _zero_first(x, y, core.log(y)), input, tensor_of(other, input))
+    value = in_wide(lambda x, y: _zero_first(x, y, core.log(y)), input, tensor_of(other, input))
+    return in_joint_layout(value, input, other)
 
 
 @xlogy.vjp
@@ -107,7 +108,8 @@ def xlogy_vjp(g: Any, out: Any, input: Any, other: Any) -> tuple:
 def xlog1py(input: Tensor | Number, other: Tensor | Number):
     """input * log1p(other), 0 where input is 0 and other is not NaN."""
     _require_real(input, other)
-    return in_wide(lambda x, y: _zero_first(x, y, core.log1p(y)), input, tensor_of(other, input))
+    value = in_wide(lambda x, y: _zero_first(x, y, core.log1p(y)), input, tensor_of(other, input))
+    return in_joint_layout(value, input, other)
 
 
 @xlog1py.vjp
