@@ -349,6 +349,32 @@ def test_hooks_registered_outside_run():
     torch.testing.assert_close(outcomes[1], outcomes[0])
 
 
+MODELS_WITH_HOOKS = {
+    "perceptron": lambda: (torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)), (5, 3)),
+    "convolution": lambda: (torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Tanh()), (2, 1, 5, 5)),
+    "transformer": lambda: (torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, dropout=0.0), (2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("registering", ["register_hook", "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("name", MODELS_WITH_HOOKS)
+def test_hooks_on_parameters_run_in_the_order_of_eager_mode(name, registering):
+    orders = []
+    for wrap in (lambda step: step, dovetail.jit):
+        (model, shape), order = MODELS_WITH_HOOKS[name](), []
+        for label, parameter in model.named_parameters():
+            getattr(parameter, registering)(lambda _, label=label, order=order: order.append(label))
+
+        def step(x, model=model):
+            model(x).square().sum().backward()
+
+        run = wrap(step)
+        for _ in range(2):
+            run(torch.ones(shape))
+        orders.append(order)
+    assert orders[0] == orders[1]
+
+
 def test_a_hook_that_comes_or_goes_compiles_again():
     def step(x, w):
         w.grad = None

@@ -23,7 +23,7 @@ from dovetail.frontend.autograd.deep_copies import DeepCopies
 from dovetail.frontend.autograd.hooks import Node, RemovableHook, UntracedNode, add_hook
 from dovetail.frontend.autograd.nested_grad import in_dtype_of
 from dovetail.frontend.autograd.recorded_backward import BACKWARD, Hook, Hooked, Request, record_gradients
-from dovetail.langs.torch import LANGUAGE
+from dovetail.langs.torch import LANGUAGE, symbol_for
 from dovetail.prims import recorder as current_recorder
 from dovetail.torch_internals import freed_graph
 from dovetail.trace import Proxy, TensorProxy, Trace, is_proxy, requires_grad, user_line
@@ -38,6 +38,7 @@ _NO_LEAF = "you can only change requires_grad flags of leaf variables; use x.det
 _OF_WRITTEN_VIEW = (
     "the gradient of a tensor that has views is not traced where it has a hook, or is retained, and the program writes by a view\n  called at {}"
 )
+_LINEAR = symbol_for("torch.nn.functional.linear")
 _HOOK_TABLES = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -153,7 +154,7 @@ class TracedAutograd:
     ) -> None:
         """Trace torch.autograd.backward."""
         outputs = _seeds(_several(tracker, tensors), _several(tracker, grad_tensors))
-        wanted = self._leaves() if inputs is None else _several(tracker, inputs)
+        wanted = self._in_order(self._leaves() if inputs is None else _several(tracker, inputs))
         grads = self._gradients(tracker, outputs, wanted, retain_graph, create_graph)
         if current_recorder.get() is not self.recorder.trace:
             self._check_inner(wanted, grads)
@@ -211,6 +212,18 @@ class TracedAutograd:
         outside = [p for p, x in real if requires_grad(p) and p not in self.frozen and (x.requires_grad or p in self.marked)]
         wrappers = [] if self.recorder.wrappers is None else self.recorder.wrappers.entered()
         return [*outside, *[p for p in self.leaves if requires_grad(p) and p not in self.frozen], *wrappers]
+
+    def _in_order(self, tensors: list[Any]) -> list[Any]:
+        """Return tensors in the order in which autograd accumulates their gradients, as hooks on them see: those that were read last come first."""
+        tables = [getattr(x, table, None) for x in map(self.recorder.real.get, tensors) for table in _HOOK_TABLES]
+        if not (any(tables) or self.hooks or self.after):
+            return tensors
+        places: dict[Any, tuple[int, int]] = {}
+        for i, line in enumerate(self.recorder.trace.lines):
+            bias_first = line.symbol is _LINEAR  # which autograd computes as addmm(bias, x, weight)
+            for k, p in enumerate(reversed(line.reads) if bias_first else line.reads):
+                places.setdefault(p, (-i, k))
+        return sorted(tensors, key=lambda p: places.get(p, (1, 0)))
 
     def _gradients(
         self, tracker: Tracker, outputs: Mapping[Proxy, Proxy], wanted: Sequence[Proxy], retain_graph: Any, create_graph: bool
