@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dovetail import prims
 from dovetail.dtypes import DType, bfloat16
 from dovetail.errors import EagerCall, Unsupported, require
 from dovetail.executors import dispatch, resolve_executors
@@ -46,6 +45,7 @@ from dovetail.trace import (
     Proxy,
     Trace,
     constant_lines,
+    copy_line,
     is_proxy,
     leaves,
     proxies,
@@ -71,7 +71,7 @@ def _cut_history(p: Proxy, lines: list[BoundSymbol], trace: Trace, views: Mappin
     if any([q is not p and root_of(q, views) is p for q in lines[at].writes]):
         raise Unsupported(f"{lines[at].symbol} has returned views of one tensor with grad mode off, which is written in place; clone it first")
     computed = trace.tensor(p.spec)
-    lines[at : at + 1] = [renamed(lines[at], {p: computed}), BoundSymbol(prims.clone, (computed,), {}, p, [computed], where=lines[at].where)]
+    lines[at : at + 1] = [renamed(lines[at], {p: computed}), copy_line(computed, p, lines[at].where)]
 
 
 AUTOCAST = "autocast is on, and native tracing does not know its casts; leave interpretation as it is, or convert the model and its inputs"

@@ -9,6 +9,7 @@ from dovetail.trace.ir import BoundSymbol as BoundSymbol
 from dovetail.trace.ir import Environment as Environment
 from dovetail.trace.ir import Trace as Trace
 from dovetail.trace.ir import brief as brief
+from dovetail.trace.ir import copy_line as copy_line
 from dovetail.trace.ir import prims_of as prims_of
 from dovetail.trace.ir import recording as recording
 from dovetail.trace.ir import renamed as renamed

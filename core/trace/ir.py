@@ -356,6 +356,13 @@ def _gives_history(target: Any, value: Any) -> bool:
     return both and value.spec.requires_grad and not target.spec.requires_grad and target.spec.dtype.inexact
 
 
+def copy_line(value: Proxy, p: Proxy, where: str | None = None) -> BoundSymbol:
+    """Return the line by which `p` is a copy of `value` in the layout of `p`, which is dense."""
+    if p.spec.strides is None:
+        return BoundSymbol(prims.clone, (value,), {}, p, [value], where=where)
+    return BoundSymbol(prims.stride_order, (value,), {"order": p.spec.order}, p, [value], where=where)
+
+
 def substitute(tree: Any, env: Mapping[Proxy, Any]) -> Any:
     """Replace each proxy p by env[p] in a line, or in nested arguments or outputs; what `env` lacks stays.
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import dovetail
+from dovetail.trace import pass_runner
 
 
 def computed(x, w):
@@ -281,3 +282,27 @@ def test_a_part_is_used_after_its_base_was_written(parts, write, use, needs_grad
         assert outcomes[0] == outcomes[1]
     else:
         torch.testing.assert_close(*outcomes)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
+def test_a_transposed_tensor_that_gets_a_history_keeps_its_layout(inside, monkeypatch):
+    monkeypatch.setattr(pass_runner, "checks", lambda: True)  # a line that makes another layout than it declares is an invalid trace
+
+    def program(x, w):
+        with torch.no_grad():
+            c = x.t() * 2
+        c[0].mul_(w[0])
+        filled = torch.empty_like(c).copy_(w)
+        loss = (c.sin() * filled).sum()
+        if inside:
+            loss.backward()
+        return loss.detach() if inside else loss, c.detach(), filled.detach()
+
+    outcomes = []
+    for run in (program, dovetail.jit(program)):
+        x, w = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_(), torch.linspace(0, 2, 12).view(4, 3).requires_grad_()
+        loss, *rest = run(x, w)
+        if not inside:
+            loss.backward()
+        outcomes.append((loss.detach(), w.grad, x.grad, *rest, [y.stride() for y in rest]))
+    torch.testing.assert_close(outcomes[1], outcomes[0])

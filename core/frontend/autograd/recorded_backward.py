@@ -23,7 +23,7 @@ from dovetail.frontend.autograd.nested_grad import rules_for
 from dovetail.langs.torch import symbol_for
 from dovetail.prims import Tag
 from dovetail.prims.memory import in_layout_of
-from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, recording, renamed, substitute
+from dovetail.trace import BoundSymbol, JointTrace, Proxy, Trace, constants_of, copy_line, recording, renamed, substitute
 from dovetail.trace.aliases import root_of, view_bases
 from dovetail.trace.passes.functionalize import Written, functionalize_so_far
 from dovetail.trace.passes.grad import Tape
@@ -230,7 +230,7 @@ class _State:
             value = self.renamed.get(value, value)
             if root in self.renamed:
                 root.spec = root.spec.like(requires_grad=value.spec.requires_grad)
-                lines.append(BoundSymbol(prims.clone, (value,), {}, root, [value]))
+                lines.append(copy_line(value, root))
             elif value is not root:
                 target = root if root in written.seen else self._detached(root)
                 lines.append(BoundSymbol(prims.copy_, (target, value), {}, None, [target, value]))
