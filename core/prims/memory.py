@@ -59,8 +59,7 @@ def in_layout_of(like: Any, x: Any) -> Any:
 def copy_(x: TensorSpec, value: TensorSpec) -> None:
     """Write `value` into x's storage."""
     require(x.agrees(value), "expected a value with the shape, dtype and device of {}, got {}", x, value)
-    repeats = x.strides is not None and any(n > 1 and step == 0 for n, step in zip(x.shape, x.strides, strict=True))
-    require(not repeats, "elements of {} share memory, so a write to it is ambiguous; clone it before writing", x)
+    require(not x.repeats, "elements of {} share memory, so a write to it is ambiguous; clone it before writing", x)
 
 
 @prim

@@ -77,6 +77,11 @@ class TensorSpec:
         return prod(self.shape)
 
     @property
+    def repeats(self) -> bool:
+        """Whether several elements are in one place, as those of an expanded tensor."""
+        return self.strides is not None and any([n > 1 and step == 0 for n, step in zip(self.shape, self.strides, strict=True)])
+
+    @property
     def is_dense(self) -> bool:
         """Whether the elements fill their memory without gaps or overlaps, in any order of dimensions."""
         return fills(self.shape, self.steps)

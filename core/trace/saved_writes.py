@@ -6,7 +6,7 @@ become values; the grad pass looks at those of them through which a gradient flo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,13 @@ def _refuse_saved_python(target: str, *gs: str, message: str) -> str:
     return f"raise RuntimeError({message})"
 
 
-def check_saved(lines: Iterable[BoundSymbol], absent: Collection[Proxy]) -> None:
-    """Raise RuntimeError where a line of a joint program refuses a cotangent that is not `absent`."""
-    for line in lines:
-        if line.symbol is REFUSE_SAVED and not set(line.reads) <= set(absent):
+def refusals(lines: Iterable[BoundSymbol]) -> list[BoundSymbol]:
+    """Return the lines of a joint program that refuse cotangents."""
+    return [line for line in lines if line.symbol is REFUSE_SAVED]
+
+
+def check_saved(refusals: Iterable[BoundSymbol], absent: frozenset[Proxy]) -> None:
+    """Raise RuntimeError where one of the `refusals` reads a cotangent that is not `absent`."""
+    for line in refusals:
+        if not absent.issuperset(line.reads):
             raise RuntimeError(line.kwargs["message"])

@@ -63,7 +63,7 @@ class Parts:
 
     def __init__(self) -> None:
         self.exist = False
-        self.stale: dict[Proxy, Symbol] = {}  # a part, or a view of it, whose memory was written since -> the function that returned the part
+        self.stale: dict[Proxy, Symbol] = {}  # a part, or a view of it, in memory that was written since -> what returned the part
 
     def note_write(self, p: Proxy, programs: Sequence[Sequence[BoundSymbol]]) -> None:
         """Remember which parts are stale after a write into `p` by the last of `programs`."""

@@ -17,7 +17,7 @@ from dovetail.prims.sizes import Atom, Size, is_symbol, symbols_in
 from dovetail.trace import BoundSymbol, JointTrace, Proxy, TensorProxy, Trace, prims_of, proxies, recording, substitute, symbols_of, to_callable
 from dovetail.trace.passes.dce import needed
 from dovetail.trace.passes.grad import nothing_flows, with_absent
-from dovetail.trace.saved_writes import check_saved
+from dovetail.trace.saved_writes import check_saved, refusals
 
 Build = Callable[[Trace], Callable[..., tuple]]  # compiles a program to a function whose results have a history
 
@@ -61,6 +61,7 @@ class Pullback:
         extra += self._showing(symbols_of(lines, joint.cotangents), [*saved, *numbers, *[self.inputs[i] for i in extra]])
         self.extra = [i for i in extra if isinstance(self.inputs[i], TensorProxy)]
         self.extra_numbers = [i for i in extra if not isinstance(self.inputs[i], TensorProxy)]
+        self.refusals = refusals(joint.lines)
         self.lines: list[BoundSymbol] = []
         self.needs: list[Proxy] = []
         self.sizes: list[Atom] = []  # the symbols that the program gets as numbers
@@ -88,6 +89,7 @@ class Pullback:
                 return
             try:
                 self.joint = self.twice() if self.twice is not None else self.joint
+                self.refusals = refusals(self.joint.lines)
             except (DovetailError, RecursionError) as error:
                 self.problem, self.flows = str(error), []
                 return
@@ -123,8 +125,7 @@ class Pullback:
 
         `values` are those of `values()`.
         """
-        absent = frozenset([p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None])
-        check_saved(self.joint.lines, absent)
+        absent = self._absent(cotangents)
         if absent not in self.runs and self.problem is None:
             with self.lock:
                 self._compile(absent)
@@ -142,14 +143,18 @@ class Pullback:
             raise RuntimeError(
                 f"the backward of a compiled function runs under a transform, such as vmap, and {self.problem}; call it without compiling it"
             )
-        absent = [p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None]
-        check_saved(self.joint.lines, absent)
-        program = self._program(absent)
+        program = self._program(self._absent(cotangents))
         with recording(program):
             run = to_callable(dispatch(program, referees(resolve_executors())))
         full = self._cotangents(values, cotangents)
         results = iter(run(*values, *full))
         return [None if p is None else next(results) for p in self.joint.outputs[1]]
+
+    def _absent(self, cotangents: Sequence[Any]) -> frozenset[Proxy]:
+        """Return the cotangents that are None; raise eager mode's error where another one needs what the program has overwritten."""
+        absent = frozenset([p for p, g in zip(self.joint.cotangents, cotangents, strict=True) if g is None])
+        check_saved(self.refusals, absent)
+        return absent
 
     def _cotangents(self, values: Sequence[Any], cotangents: Sequence[Any]) -> list[torch.Tensor]:
         """Return the cotangents, with zeros in place of None."""

@@ -26,7 +26,7 @@ from dovetail.frontend.recording import host_numbers
 from dovetail.frontend.recording.metadata_writes import follow_view, resize_out
 from dovetail.frontend.subclasses import is_wrapper
 from dovetail.langs.torch import LANGUAGE, SymbolicInt, is_numpy_number, size_of, symint, write_out
-from dovetail.prims import NumberSpec, Symbol, TensorSpec, recorder
+from dovetail.prims import NumberSpec, Symbol, recorder
 from dovetail.prims.arithmetic_table import COMPARISONS
 from dovetail.prims.sizes import Real, Size, relations_in
 from dovetail.torch_internals import OpOverload, OpOverloadPacket, any_autocast
@@ -64,15 +64,8 @@ def drawn_value(what: str) -> TracedValueError:
     return TracedValueError(f"the value that {what} draws is needed at {user_line()}; tracing knows no values; draw outside, and pass the result")
 
 
-_REPEATS = "setitem index_put_ masked_fill_ index_fill_ fill_diagonal_ fill_ zero_"  # operations that write into expanded tensors as well
-_WRITES_REPEATS = frozenset(_REPEATS.split())
-
-
-def repeats_elements(spec: TensorSpec) -> bool:
-    """Return whether several elements of a tensor are in one place, as those of an expanded one."""
-    return spec.strides is not None and any([step == 0 and n > 1 for n, step in zip(spec.shape, spec.strides, strict=True)])
-
-
+_INTO_EXPANDED = "setitem index_put_ masked_fill_ index_fill_ fill_diagonal_ fill_ zero_"  # operations that write into expanded tensors as well
+_WRITES_REPEATS = frozenset(_INTO_EXPANDED.split())
 _DATA = frozenset({"equal", "len", "keys", "truthy", "falsy", "has", "hasnot"})  # kinds of guards
 
 
@@ -180,8 +173,8 @@ class TrackedEnvironment(TorchEnvironment):
         while root in trace.views:
             root = trace.views[root].args[0]
         name = (trace.operation or "").rpartition(".")[2]
-        repeats = repeats_elements(p.spec)
-        if (repeats and name in _WRITES_REPEATS) or (not repeats and repeats_elements(root.spec)):  # PyTorch refuses the other ones
+        repeats = p.spec.repeats
+        if (repeats and name in _WRITES_REPEATS) or (not repeats and root.spec.repeats):  # PyTorch refuses the other ones
             raise EagerCall(f"the program writes into elements of an expanded tensor that share memory; clone() it before\n  called at {user_line()}")
 
     def _of_outside(self, proxy: Proxy, question: str, others: tuple) -> int | None:
