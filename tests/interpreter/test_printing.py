@@ -311,6 +311,79 @@ def test_what_is_logged_is_as_it_was():
         logger.removeHandler(handler)
 
 
+class Records(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+COUNTED = []
+
+
+class Counting(logging.Handler):
+    def emit(self, record):
+        COUNTED.append(record.msg)
+
+
+def reads_its_handler(logger, handler):
+    logger.addHandler(handler)
+    return lambda: list(handler.texts)
+
+
+def reads_a_filter(logger, handler):
+    calls = []
+    logger.addFilter(lambda record: calls.append(record.msg) or True)
+    return lambda: len(calls)
+
+
+def reads_a_global(logger, handler):
+    logger.addHandler(Counting())
+    start = len(COUNTED)
+    return lambda: len(COUNTED) - start
+
+
+@pytest.mark.parametrize("reader", [reads_its_handler, reads_a_filter, reads_a_global])
+@pytest.mark.parametrize("above", [False, True])
+def test_a_program_that_reads_what_a_handler_keeps_runs_in_eager_mode(reader, above):
+    names = ("tests", "tests.kept") if above and reader is not reads_a_filter else ("tests.kept", "tests.kept")
+    logger, owner = logging.getLogger("tests.kept"), logging.getLogger(names[0])
+    before = owner.handlers[:], owner.filters[:]
+    try:
+        read = reader(owner, Records())
+
+        def step(x):
+            logger.warning("sum %.1f", x.sum().item())
+            return read(), x * 2
+
+        compiled = dovetail.jit(step)
+        with pytest.warns(UserWarning, match="reads what a handler or a filter of the logger may change"):
+            (first, _), (second, _) = compiled(torch.ones(2)), compiled(torch.ones(2))
+        assert (first, second) in [(1, 2), (["sum 2.0"], ["sum 2.0", "sum 2.0"])]
+    finally:
+        owner.handlers[:], owner.filters[:] = before
+
+
+def test_a_program_that_logs_to_a_handler_of_its_own_is_compiled():
+    logger, handler = logging.getLogger("tests.own"), Records()
+    logger.addHandler(handler)
+    try:
+
+        @dovetail.jit
+        def step(x):
+            logger.warning("sum %.1f", x.sum().item())
+            return x * 2
+
+        for number in range(3):
+            step(torch.full((2,), float(number)))
+        assert handler.texts == ["sum 0.0", "sum 2.0", "sum 4.0"]
+        assert dovetail.cache_misses(step) == ["the first call"]
+    finally:
+        logger.removeHandler(handler)
+
+
 class Told(Exception):
     def __str__(self):
         return f"told {self.args[0]}"

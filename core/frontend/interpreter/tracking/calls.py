@@ -38,9 +38,10 @@ from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAI
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
-from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, LATER, PASSING, TABLE
+from dovetail.frontend.interpreter.tracking.logging_calls import LOGGING_CALLS, log
+from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
-from dovetail.frontend.interpreter.tracking.output import call_of_stream, copied, is_stream_call
+from dovetail.frontend.interpreter.tracking.output import call_of_stream, is_stream_call
 from dovetail.frontend.interpreter.tracking.rules import (
     CHANGING,
     CHANGING_CLASSES,
@@ -82,8 +83,8 @@ class Calls:
         if result is not NULL:
             return result
         if type(function) is FunctionType:
-            if function in LATER:
-                return self.effects.call(function, [args[0], *[copied(self, x, ()) for x in args[1:]]] if args else args, kwargs)
+            if function in LOGGING_CALLS:
+                return log(self, function, args, kwargs)
             if function in TABLE:
                 return TABLE[function](self, function, args, kwargs, frame)
             if function in MODELS:
@@ -405,7 +406,7 @@ _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "transformers"}
 _DESCRIPTORS = (FunctionType, property, classmethod, staticmethod, MemberDescriptorType, GetSetDescriptorType)
 _METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
-_BY_IDENTITY = (LATER, TABLE, MODELS, FUNCTIONS)
+_BY_IDENTITY = (LOGGING_CALLS, TABLE, MODELS, FUNCTIONS)
 _WRITING = frozenset({"add_note", "__setstate__"})  # methods in C that write into their object, beside those of containers
 _GUARDED = frozenset({FunctionType, *BY_TYPE})  # callables that are guarded by what they hold
 _ITERATED = (list, tuple, set, frozenset, deque)

@@ -18,7 +18,6 @@ from functools import partial, reduce
 from itertools import accumulate, chain, compress, dropwhile, filterfalse, groupby, repeat, starmap, takewhile
 from json.encoder import c_make_encoder
 from json.scanner import c_make_scanner
-from logging import Logger
 from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -399,7 +398,6 @@ KEEP = (
     weakref.ref,
     repeat,
 )
-LATER = frozenset({getattr(Logger, name) for name in ("debug", "info", "warning", "error", "exception", "critical", "log")})
 PASSING = frozenset({print, len, warnings.warn, str, format, type, isinstance, setattr, object.__setattr__, operator.add})  # text stays what it is
 
 _PLAIN_KINDS = (object, type, threading.local)
