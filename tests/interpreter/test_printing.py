@@ -359,11 +359,29 @@ def test_a_program_that_reads_what_a_handler_keeps_runs_in_eager_mode(reader, ab
             return read(), x * 2
 
         compiled = dovetail.jit(step)
-        with pytest.warns(UserWarning, match="reads what a handler or a filter of the logger may change"):
+        with pytest.warns(UserWarning, match="it logs or warns, and reads what then may change"):
             (first, _), (second, _) = compiled(torch.ones(2)), compiled(torch.ones(2))
         assert (first, second) in [(1, 2), (["sum 2.0"], ["sum 2.0", "sum 2.0"])]
     finally:
         owner.handlers[:], owner.filters[:] = before
+
+
+@pytest.mark.parametrize("function", [False, True])
+def test_a_program_that_reads_the_warnings_of_its_caller_runs_in_eager_mode(function, monkeypatch):
+    with warnings.catch_warnings(record=True) as kept:
+        warnings.simplefilter("always")
+        texts = []
+        if function:
+            monkeypatch.setattr(warnings, "showwarning", lambda message, *rest: texts.append(message))
+        read = texts if function else kept
+
+        def step(x):
+            start = len(read)
+            warnings.warn("small", stacklevel=1)
+            return len(read) - start, x * 2
+
+        compiled = dovetail.jit(step)
+        assert [compiled(torch.ones(2))[0] for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_program_that_logs_to_a_handler_of_its_own_is_compiled():

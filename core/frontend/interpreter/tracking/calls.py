@@ -38,7 +38,7 @@ from dovetail.frontend.interpreter.tracking.container_bases import BASES, CONTAI
 from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
-from dovetail.frontend.interpreter.tracking.logging_calls import LOGGING_CALLS, log
+from dovetail.frontend.interpreter.tracking.listeners import LOGGING_CALLS, log
 from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import original
 from dovetail.frontend.interpreter.tracking.output import call_of_stream, is_stream_call

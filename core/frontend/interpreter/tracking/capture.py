@@ -11,7 +11,7 @@ from dovetail.frontend.guards.source import Source
 from dovetail.frontend.interpreter import recursion
 from dovetail.frontend.interpreter.tracebacks import strip
 from dovetail.frontend.interpreter.tracking.cached_calls import check_held_results
-from dovetail.frontend.interpreter.tracking.logging_calls import check_handlers
+from dovetail.frontend.interpreter.tracking.listeners import check_listeners
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
 from dovetail.frontend.interpreter.tracking.replay import Template, Templates, Values, writes
 from dovetail.frontend.interpreter.tracking.tracker import Tracker
@@ -70,7 +70,7 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
             if tracker.refusal is not None:  # code that is not interpreted has swallowed it
                 raise tracker.refusal
         check_held_results(tracker)
-        check_handlers(tracker)
+        check_listeners(tracker)
         tracker.check_snapshots()
     except BaseException as error:
         error.__traceback__ = strip(error.__traceback__)

@@ -31,6 +31,7 @@ from dovetail.frontend.interpreter.scopes import attribute_name
 from dovetail.frontend.interpreter.tracking.annotations import OF_CLASSES, annotations_of_class
 from dovetail.frontend.interpreter.tracking.comparing import Compared
 from dovetail.frontend.interpreter.tracking.json_calls import encoder_of, scanner_of
+from dovetail.frontend.interpreter.tracking.listeners import LOOKASIDES as LISTENERS
 from dovetail.frontend.interpreter.tracking.membership import is_instance, is_subclass, register
 from dovetail.frontend.interpreter.tracking.output import LOOKASIDES as OUTPUT
 from dovetail.frontend.interpreter.tracking.twins import TWINS
@@ -436,6 +437,7 @@ TABLE: dict[Any, Callable] = {
     reversed: _answer(_reversed),
     callable: _answer(_callable),
     **OUTPUT,
+    **LISTENERS,
     str: _conversion(str, "__str__", "__repr__"),
     repr: _conversion(str, "__repr__"),
     int: _conversion(int, "__int__", "__index__"),

@@ -1,9 +1,8 @@
-"""What a program prints, writes to the standard streams, and warns of: shown when the computation has run, as it was when the program got there."""
+"""What a program prints and writes to the standard streams: shown when the computation has run, as it was when the program got there."""
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from enum import Enum
@@ -11,9 +10,8 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from dovetail.errors import EagerCall, TracedValueError, Unsupported
-from dovetail.frontend.class_lookup import NULL, is_in_python, lookup
+from dovetail.frontend.class_lookup import is_in_python, lookup
 from dovetail.frontend.interpreter.frame import Frame
-from dovetail.frontend.interpreter.handlers import is_handled
 from dovetail.frontend.interpreter.tracking.twins import print_into
 
 _UNCHANGED = (type, FunctionType, BuiltinFunctionType, ModuleType, Enum)  # classes of objects with the same text whatever happens to them
@@ -146,14 +144,4 @@ _COPIES: dict[type, Callable[[list, Any], Any]] = {  # classes of containers -> 
 }
 
 
-def _warn(tracker: Any, builtin: Any, args: list[Any], kwargs: dict[str, Any], frame: Frame | None) -> None:
-    """Warn when the computation has run; the call runs in eager mode where the program itself gets to know of the warning."""
-    names = [name for name in ("showwarning", "_showwarnmsg_impl") if tracker.effects.now(vars(warnings), name) not in (NULL, vars(warnings)[name])]
-    filters = tracker.effects.now(vars(warnings), "filters")
-    raises = any([each[0] == "error" for each in (warnings.filters if filters is NULL else filters)])
-    if names or (raises and is_handled((Warning,))):
-        raise EagerCall("it warns, and records or handles the warning itself")
-    tracker.effects.call(builtin, args, kwargs)
-
-
-LOOKASIDES: dict[Any, Callable] = {print: _print, warnings.warn: _warn}
+LOOKASIDES: dict[Any, Callable] = {print: _print}

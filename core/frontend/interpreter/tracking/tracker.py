@@ -80,7 +80,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         self.cached: dict[tuple, tuple] = {}  # calls of functions behind functools.lru_cache: the result, and what was called
         self.held_results: list[tuple[Any, Any, list, int]] = []  # what caches outside would hold: function, result, its parts, lines up to there
         self.into_arrays = False  # whether arguments are prepared for a function of NumPy's
-        self.loggers: dict[int, Any] = {}  # address: one that the program has logged with, or that gets its records
+        self.listeners: dict[int, Any] = {}  # id: what is called with what the program has logged, or warned of
         self.hashed_tensors: dict[Source, Any] = {}  # tensors from outside that were keys
         self.reading: set[int] = set()  # ids of objects whose parts are being guarded
         self.exact = False  # whether ints that are reached stay ints, since C code reads them by itself
