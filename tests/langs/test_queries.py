@@ -39,6 +39,33 @@ def test_answers_are_eagers(case: str) -> None:
     assert answers == [QUESTIONS[case](x)]
 
 
+def shared_memory(x):
+    return x.share_memory_()
+
+
+WHERE = {
+    "shared": (lambda x: (x.is_shared(), x.is_pinned(), x * 2), lambda i: (shared_memory(torch.ones(3)) if i % 2 else torch.ones(3),)),
+    "computed": (lambda x: ((x * 2).is_shared(), x.view(3).is_shared()), lambda i: (shared_memory(torch.ones(3)),)),
+    "the same view": (
+        lambda x, y: (x.is_set_to(y), x.is_set_to(y.long()), x * 2),
+        lambda i: (z := torch.ones(3), z.view(3) if i % 2 else torch.ones(3)),
+    ),
+    "conjugated": (lambda x: (x.is_conj(), x.conj().is_conj(), x.conj().imag.is_neg()), lambda i: (torch.ones(3, dtype=torch.complex64),)),
+    "transposed": (lambda x: (x.mH.is_conj(), torch.is_conj(x)), lambda i: (torch.ones(2, 3, dtype=torch.complex64),)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+@pytest.mark.parametrize("case", WHERE)
+def test_what_follows_from_memory_is_as_in_eager_mode(case: str) -> None:
+    program, arguments = WHERE[case]
+    compiled = dovetail.jit(program, unsupported="eager")
+
+    for i in range(4):
+        args = arguments(i)
+        torch.testing.assert_close(compiled(*args), program(*args))
+
+
 def test_a_question_leaves_no_line() -> None:
     assert dovetail.make_trace(lambda x: (x.size(), x.stride(), torch.result_type(x, 1), x.dim_order()))(x).lines == []
 

@@ -44,7 +44,7 @@ _HINTS = {
     DETECT_IS_CAUSAL.value: lambda mask, is_causal=None, size=None: is_causal is True,  # ignore the caller's hint; inspect the mask
     GET_STEP.value: lambda x: x.double() if isinstance(x, TensorProxy) else x,  # Python computes with such a number in double precision
 }
-_OF_INFERENCE = (torch.is_inference, torch.Tensor.is_inference, TABLE[torch.is_inference])  # of an input, which may be such a tensor
+_OF_INPUTS = ("is_inference", "is_shared", "is_pinned")  # methods by which inputs say what they are
 
 
 def untraced_transform() -> Unsupported:
@@ -63,14 +63,17 @@ def _by_autograd(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame:
     return CALLS[function](tracker.recorder.autograd, tracker, *args, **kwargs)
 
 
-def _is_inference(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
-    """Return whether an input is a tensor of inference mode, guarded."""
-    real = tracker.recorder.real.get(args[0]) if args and is_proxy(args[0]) else None
-    if real is None:
-        return NULL
-    state = tracker.sources.call(tracker.sources.attr(tracker.source(args[0]), "is_inference"))
-    tracker.guard("equal", state, real.is_inference())
-    return real.is_inference()
+def _of_input(name: str) -> Rule:
+    def rule(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
+        """Return what an input says of itself, guarded."""
+        real = tracker.recorder.real.get(args[0]) if len(args) == 1 and not kwargs and is_proxy(args[0]) else None
+        if real is None:
+            return NULL
+        state = getattr(real, name)()
+        tracker.guard("equal", tracker.sources.call(tracker.sources.attr(tracker.source(args[0]), name)), state)
+        return state
+
+    return rule
 
 
 def _storage_offset(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
@@ -229,7 +232,8 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys(CHECKS, can_use),
     **dict.fromkeys(CONTROL_FLOW, _control_flow),
     **dict.fromkeys(OVERRIDE_CHECKS, _has_overrides),
-    **dict.fromkeys(_OF_INFERENCE, _is_inference),
+    **{function: _of_input(name) for name in _OF_INPUTS for function in (getattr(torch.Tensor, name), TABLE[getattr(torch.Tensor, name)])},
+    torch.is_inference: _of_input("is_inference"),
     **dict.fromkeys(host_numbers.FUNCTIONS, _of_numbers),
     **{function: _recorded_as(traced) for function, traced in (TRANSFORMS | SEEN | _HINTS | TRACED).items()},
     **_context(torch.inference_mode, _inference_mode),

@@ -22,6 +22,8 @@ from dovetail.prims.spec import prod
 from dovetail.torch_internals import IS_ZEROTENSOR, no_torch_function
 from dovetail.trace import value_of
 
+_WHERE = "a computed tensor may be a view of an input, and lie where that lies; query the input, or query it outside the compiled function"
+
 
 @torchquery(methods=("size",))
 def size(self: Tensor, dim: int | None = None) -> Any:
@@ -83,10 +85,24 @@ def is_inference(input: Tensor) -> bool:
     return False
 
 
-@torchquery("torch.is_conj", "torch.is_neg", methods=("is_conj", "is_neg", "is_shared", "is_pinned"))
-def never(input: Tensor) -> bool:
-    """Traced tensors are plain: materialised, in ordinary memory."""
+@torchquery("torch.is_conj", "torch.is_neg", methods=("is_conj", "is_neg"))
+def is_lazy(input: Tensor) -> bool:
+    """Whether it is conjugated or negated where it is read: False, undecided where the program conjugates, which eager PyTorch does lazily."""
+    if any([line.symbol.id in ("torch.conj", "torch.adjoint") for line in recorder.get().lines]):
+        raise not_traced("torch.is_conj", "x.conj() is lazy in eager PyTorch and computed here; query it outside the compiled function")
     return False
+
+
+@torchquery(methods=("is_shared",))
+def is_shared(self: Tensor) -> bool:
+    """Whether its memory is shared with other processes, which is known of inputs alone."""
+    raise not_traced("torch.Tensor.is_shared", _WHERE)
+
+
+@torchquery(methods=("is_pinned",))
+def is_pinned(self: Tensor) -> bool:
+    """Whether its memory is pinned, which is known of inputs alone."""
+    raise not_traced("torch.Tensor.is_pinned", _WHERE)
 
 
 def _query_meta(x: Tensor, query: Callable[[torch.Tensor], Any]) -> Any:
@@ -131,7 +147,9 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 @torchquery(methods=("is_set_to",))
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
-    """Return whether both are the same view of the same storage: of traced tensors, whether they are one."""
+    """Return whether both are the same view of the same storage, undecided for two tensors of the same layout."""
+    if self is not tensor and self.spec == tensor.spec:
+        raise not_traced("torch.Tensor.is_set_to", "two tensors of the same layout may be views of one; query it outside the compiled function")
     return self is tensor
 
 
