@@ -9,6 +9,7 @@ import opdb
 import pytest
 import torch
 
+import dovetail
 from dovetail.langs.torch import TABLE, TorchSymbol
 from dovetail_torch_exec import costs
 
@@ -77,3 +78,33 @@ def test_scenario_23_an_operation_gives_what_eager_gives(name, most):
 
 def test_at_least_three_hundred_operations_are_decomposed():
     assert len({id(symbol) for symbol in TABLE.values() if isinstance(symbol, TorchSymbol)}) >= 300
+
+
+ERRORS_DIFFER = {  # formatted name -> why bad input of it gets another error, or none
+    **dict.fromkeys(("amax", "amin", "aminmax"), "eager's kernels end at 64 dimensions"),
+    "complex": "eager's kernel writes to one dtype",
+    "narrow_copy": "eager's error is of an assertion; here it is that of narrow",
+    **dict.fromkeys(
+        ("__radd__", "__rand__", "__rdiv__", "__rmul__", "__ror__", "__rsub__", "__rxor__"), "they are called with an int in place of a tensor"
+    ),
+}
+
+
+def error_of(call, sample):
+    try:
+        call(sample.input, *sample.args, **sample.kwargs)
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [info.formatted_name for info in opdb.op_db if info.error_inputs_func is not None and info.formatted_name not in ERRORS_DIFFER]
+)
+def test_bad_input_raises_an_error_of_eagers_type(name):
+    info = next(info for info in opdb.op_db if info.formatted_name == name)
+    for error_input in info.error_inputs("cpu"):
+        sample = error_input.sample_input
+        want, got = error_of(info.op, sample), error_of(dovetail.jit(lambda *args, **kwargs: info.op(*args, **kwargs)), sample)
+        assert isinstance(got, type(want)), f"{name} of {sample}: eager raises {want!r}, Dovetail {got!r}"

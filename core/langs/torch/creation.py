@@ -287,7 +287,9 @@ def _scalar(x: Any, dtype: DType, device: Device) -> Any:
 
 def _end(x: Any, dtype: DType) -> Any:
     """Convert an end of a range to `dtype`, truncating it for integers; no gradient flows to it, as to all that a tensor is created from."""
-    x = prims.detach(x) if isinstance(x, TensorProxy) else x
+    if isinstance(x, TensorProxy):
+        require(not x.spec.shape, "the ends of a range are numbers or 0-dimensional tensors, got {}", x)
+        x = prims.detach(x)
     if dtype.inexact:
         return x
     return core.convert(x, dtype) if isinstance(x, TensorProxy) else int(x)

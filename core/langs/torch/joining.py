@@ -344,6 +344,8 @@ def narrow(input: Tensor, dim: int, start: int, length: int):
     """The view of `length` elements along `dim` from `start` on."""
     require(bool(input.spec.shape), "narrow() cannot be applied to a 0-dim tensor.")
     dim = core.canonical_dim(dim, len(input.spec.shape))
+    is_index = not isinstance(start, TensorProxy) or (not start.spec.shape and start.spec.dtype.kind == "int")
+    require(is_index, "narrow(): start must be an int or a 0-dimensional integer tensor, got {}", start)
     n, start, length = input.spec.shape[dim], index_of(start), index_of(length)
     require(length >= 0, "narrow(): length must be non-negative, got {}", length)
     require(-n <= start <= n, "start out of range (expected to be in range of [-{}, {}], but got {})", n, n, start, error=IndexError)

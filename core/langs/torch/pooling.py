@@ -426,6 +426,7 @@ def _output_sizes(x: TensorSpec, spatial: int, output_size: Any) -> tuple[int, .
     sizes = x.shape[x.rank - spatial :]
     if isinstance(output_size, (tuple, list)):
         require(len(output_size) == spatial, "expected {} output sizes, got {}", spatial, output_size)
+        require(spatial == 1 or x.rank > spatial, "Input dimension should be at least {}, got {}", spatial + 1, x, error=ValueError)
         output_size = tuple([n if requested is None else requested for requested, n in zip(output_size, sizes, strict=True)])
     counts = ints(output_size, spatial, "output_size")
     require(min(counts) >= 0, "output sizes must not be negative, got {}", counts)
