@@ -23,8 +23,13 @@ _KNOWN = ("torch.testing.", "torch.nested.")  # torch's own subclasses, but for 
 
 
 def is_wrapper(x: Any) -> bool:
-    """Return whether x is a tensor that wraps others, of a class that can be traced."""
-    return is_wrapper_class(type(x)) and (not is_dtensor(x) or dtensors.on_one_rank(x))
+    """Return whether x is a tensor that wraps others, of a class that can be traced, or a sparse matrix."""
+    return (is_wrapper_class(type(x)) and (not is_dtensor(x) or dtensors.on_one_rank(x))) or is_sparse(x)
+
+
+def is_sparse(x: Any) -> bool:
+    """Return whether x is a sparse matrix of coordinates, which consists of its positions and values, and no gradient is computed for it."""
+    return type(x) is torch.Tensor and x.layout is torch.sparse_coo and not x.requires_grad and x.dim() == x.sparse_dim() == 2
 
 
 @per_class
@@ -118,6 +123,8 @@ def is_jagged(x: Any) -> bool:
 def facts_of(x: torch.Tensor) -> tuple[Any, ...]:
     """Return what a wrapper says of itself, beside what it holds; no `__torch_function__` of its class runs."""
     with no_torch_function():
+        if is_sparse(x):  # its size is read where it is of use
+            return x.dtype, x.device, x.layout, x.is_coalesced()
         if is_jagged(x):  # its sizes are those of what it holds
             return x._ragged_idx, x._lengths is None, x.dtype, x.device, x.layout, x.requires_grad
         lies = (x._spec.mesh, x._spec.placements) if is_dtensor(x) else ()

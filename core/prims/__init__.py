@@ -173,6 +173,7 @@ from dovetail.prims.shape import transpose as transpose
 from dovetail.prims.shape import unfold as unfold
 from dovetail.prims.shape import view_as_complex as view_as_complex
 from dovetail.prims.shape import view_as_real as view_as_real
+from dovetail.prims.sparse import coo_mm as coo_mm
 from dovetail.prims.spec import NumberSpec as NumberSpec
 from dovetail.prims.spec import TensorSpec as TensorSpec
 from dovetail.prims.spec import row_major as row_major
@@ -270,6 +271,7 @@ __all__ = [
     "convolution",
     "convolution_input_grad",
     "convolution_weight_grad",
+    "coo_mm",
     "copy_",
     "copysign",
     "cos",

@@ -255,6 +255,16 @@ def _into_rows(symbol: Symbol, accumulate: bool) -> Rule:
     return rule
 
 
+def _coo_mm(size: int, rows: Any, columns: Any, values: Any, x: Any, *, num_rows: int) -> Any:
+    if not any([type(part) is Batch for part in (rows, columns, values)]):
+        return split(prims.coo_mm(rows, columns, values, merge(x.value, 1), num_rows=num_rows), size, 1)
+    rows, columns, values, x = (spread(part, size) for part in (rows, columns, values, x))
+    picked = prims.index(x, [numbers(size, columns), columns])
+    terms = prims.broadcast_in_dim(values, shape=picked.spec.shape, dims=(0, 1)) * picked
+    zeros = prims.full(shape=(size, num_rows, x.spec.shape[2]), value=0.0, dtype=x.spec.dtype, device=x.spec.device)
+    return prims.index_put(zeros, [numbers(size, rows), rows], terms, accumulate=True)
+
+
 def _index(size: int, x: Any, indices: list[Any]) -> Any:
     if not any([type(i) is Batch for i in indices]):
         return move(prims.index(move(x.value, 0, len(indices)), indices), len(indices[0].spec.shape), 0)
@@ -287,6 +297,7 @@ RULES: dict[Symbol, Rule] = {
     prims.take: _take,
     prims.index_add: _into_rows(prims.index_add, accumulate=True),
     prims.index_copy: _into_rows(prims.index_copy, accumulate=False),
+    prims.coo_mm: _coo_mm,
     prims.index: _index,
     prims.index_put: _index_put,
 }

@@ -80,6 +80,12 @@ def _bilinear(symbol: Symbol) -> Rule:
     return rule
 
 
+def _coo_mm(tangents: Any, out: Any, rows: Any, columns: Any, values: Any, x: Any, **kwargs: Any) -> Any:
+    _, _, of_values, of_x = tangents
+    by_values = None if of_values is None else prims.coo_mm(rows, columns, of_values, x, **kwargs)
+    return _add((by_values, None if of_x is None else prims.coo_mm(rows, columns, values, of_x, **kwargs)))
+
+
 def _zero(tangents: Any, out: Any, *_: Any, **_names: Any) -> Any:
     return zeros_like(out)
 
@@ -131,6 +137,7 @@ RULES: dict[Symbol, Rule] = {
     **{symbol: _linear(symbol) for symbol in LINEAR},
     **{symbol: _bilinear(symbol) for symbol in BILINEAR},
     prims.bernoulli: _zero,
+    prims.coo_mm: _coo_mm,
     prims.neg: _neg,
     prims.add: _add,
     prims.sub: _sub,

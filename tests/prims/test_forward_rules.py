@@ -16,6 +16,7 @@ from dovetail_conformance.prims import OPINFOS
 from dovetail_torch_exec.prims import PRIMS
 
 STAND_INS = {  # what PyTorch differentiates in the place of its own function, where it does not differentiate that one
+    prims.coo_mm: lambda rows, columns, values, x, num_rows: x.new_zeros(num_rows, x.shape[1]).index_add(0, rows, values[:, None] * x[columns]),
     prims.embedding_backward: lambda g, index, num_weights, padding_idx: g.new_zeros(num_weights, g.shape[-1]).index_put(
         (index,), torch.where((index == padding_idx)[..., None], 0, g), accumulate=True
     ),

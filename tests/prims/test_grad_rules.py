@@ -26,6 +26,7 @@ DIFFERENTIABLE = [
 STAND_INS = {
     prims.floordiv: lambda a, b: torch.div(a, b, rounding_mode="floor"),
     prims.remainder: lambda a, b: torch.remainder(torch.as_tensor(a), b),
+    prims.coo_mm: lambda rows, columns, values, x, num_rows: x.new_zeros(num_rows, x.shape[1]).index_add(0, rows, values[:, None] * x[columns]),
     prims.embedding_backward: lambda g, index, num_weights, padding_idx: g.new_zeros(num_weights, g.shape[-1]).index_put(
         (index,), torch.where((index == padding_idx)[..., None], 0, g), accumulate=True
     ),

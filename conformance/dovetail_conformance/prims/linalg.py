@@ -204,6 +204,30 @@ def np_embedding_backward(g: np.ndarray, index: np.ndarray, num_weights: int, pa
     return out
 
 
+def coo_mm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
+    make = Maker(dtype, device)
+    for count, num_rows, size, k in ((0, 3, 2, 4), (1, 1, 1, 1), (7, 4, 5, 3), (40, 6, 3, 17), (5, 9, 4, 0)):
+        rows, columns = make.index(num_rows, count), make.index(size, count)
+        for each in (rows, rows.sort().values):
+            yield SampleInput((each, columns, make(count), make(size, k)), {"num_rows": num_rows})
+    yield SampleInput((make.index(30, 900).sort().values, make.index(20, 900), make(900), make(20, 10)), {"num_rows": 30})
+    both = make.index(3, 2, 6)
+    yield SampleInput((both[0], both[1], make(12)[::2], make(3, 4).t()), {"num_rows": 5})
+
+
+def coo_mm_errors(device: Device) -> Iterator[ErrorSample]:
+    at, x = unwritten((3,), dtypes.int64), unwritten((4, 2))
+    yield ErrorSample((at, at, unwritten((2,)), x), {"num_rows": 5}, RuntimeError, "expected a row and a column for each value")
+    yield ErrorSample((at, at, unwritten((3,)), unwritten((4,))), {"num_rows": 5}, RuntimeError, "expected a matrix")
+    yield ErrorSample((unwritten((3,)), at, unwritten((3,)), x), {"num_rows": 5}, RuntimeError, "expected dtype int64 for index")
+
+
+def np_coo_mm(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, x: np.ndarray, num_rows: int) -> np.ndarray:
+    out = np.zeros((num_rows, x.shape[1]), x.dtype)
+    np.add.at(out, rows, values[:, None] * x[columns])
+    return out
+
+
 def np_linear(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return x @ weight.T
 
@@ -230,4 +254,5 @@ OPINFOS += [
     ),
     OpInfo(prims.embedding, embedding_samples, embedding_errors, by_numpy(lambda weight, index: weight[index]), FLOATS, grad=True),
     OpInfo(prims.embedding_backward, embedding_backward_samples, embedding_backward_errors, by_numpy(np_embedding_backward), FLOATS, grad=True),
+    OpInfo(prims.coo_mm, coo_mm_samples, coo_mm_errors, by_numpy(np_coo_mm), INEXACT, grad=True),
 ]

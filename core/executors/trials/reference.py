@@ -40,7 +40,7 @@ WIDER = {ours: BY_TORCH[WIDE[theirs]] for ours, theirs in TO_TORCH.items() if th
 UNITS = 2.0  # of a value's last place, by which an executor may round it otherwise
 SUMS = {  # linear in their inputs, and as inexact as their order of adding up makes them
     *(prims.sum, prims.cumsum, prims.matmul, prims.linear, prims.convolution, prims.convolution_input_grad),
-    *(prims.convolution_weight_grad, prims.scatter_add, prims.index_add, prims.embedding_backward, prims.fold_add),
+    *(prims.convolution_weight_grad, prims.scatter_add, prims.index_add, prims.embedding_backward, prims.fold_add, prims.coo_mm),
 }
 BITWISE = {prims.bitcast, prims.nextafter, prims.frexp}  # mean something else in another precision
 SAME = {Tag.VIEW, Tag.CREATION}  # compute nothing

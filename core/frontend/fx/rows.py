@@ -240,6 +240,11 @@ def embedding_backward(g: Any, index: Any, *, num_weights: int, padding_idx: int
     return aten.embedding_dense_backward.default(g, index, num_weights, padding_idx, False)
 
 
+def coo_mm(rows: Any, columns: Any, values: Any, x: Any, *, num_rows: int) -> Any:
+    terms = values.unsqueeze(1) * torch.index_select(x, 0, columns)
+    return torch.index_add(x.new_zeros((num_rows, x.shape[1])), 0, rows, terms)
+
+
 def stride_order(x: Any, *, order: tuple) -> Any:
     return x.permute(order).clone(memory_format=torch.contiguous_format).permute([order.index(d) for d in range(len(order))])
 
@@ -307,6 +312,7 @@ ROWS: dict[Symbol, Callable] = {
     prims.convolution_weight_grad: convolution_weight_grad,
     prims.embedding: lambda weight, index: torch.nn.functional.embedding(index, weight),
     prims.embedding_backward: embedding_backward,
+    prims.coo_mm: coo_mm,
     prims.clone: row_major,
     prims.stride_order: stride_order,
     prims.copy_: lambda x, value: x.copy_(value),

@@ -76,6 +76,10 @@ def _of_input(name: str) -> Rule:
     return rule
 
 
+def _sparse_coo_tensor(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
+    return tracker.recorder.of_wrappers().sparse.create(tracker, *args, **kwargs)
+
+
 def _storage_offset(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
     offset = storage_offset(tracker, args[0]) if is_proxy(args[0]) else None
     return NULL if offset is None else offset
@@ -252,4 +256,5 @@ RULES: dict[Any, Rule] = {
     torch.nested.nested_tensor: _nested_tensor,
     torch.overrides.handle_torch_function: _handle_overrides,
     torch.set_default_device: _set_default_device,
+    torch.sparse_coo_tensor: _sparse_coo_tensor,
 }

@@ -36,6 +36,7 @@ from dovetail.frontend.subclasses import (
     facts_of,
     has_facts,
     is_jagged,
+    is_sparse,
     is_wrapper,
     overrides_functions,
     taken_apart,
@@ -47,6 +48,7 @@ from dovetail.frontend.wrappers.dtensors import OneRank
 from dovetail.frontend.wrappers.forms import leave
 from dovetail.frontend.wrappers.histories import Histories
 from dovetail.frontend.wrappers.jagged import RaggedSizes, metadata
+from dovetail.frontend.wrappers.sparse import SparseMatrices
 from dovetail.frontend.wrappers.stand_ins import StandIns
 from dovetail.torch_internals import (
     CORRECT_ALIASING,
@@ -78,6 +80,7 @@ class Wrappers:
         self.created: dict[int, torch.Tensor] = {}
         self.histories, self.ragged = Histories(self), RaggedSizes(recorder, self.created)
         self.one_rank = OneRank(self.created)
+        self.sparse = SparseMatrices(self.created)
         self.sources: set[Source] = set()  # where those from outside are read
         self.off = 0  # contexts in which no `__torch_function__` is called
 
@@ -90,7 +93,8 @@ class Wrappers:
             tracker.guard("type", source, type(wrapper))
             tracker.guard("wrapper", source, (has_facts, *facts_of(wrapper)))
             tracker.known[address_of(wrapper)] = wrapper, source
-            self.sources.add(source)
+            if not is_sparse(wrapper):
+                self.sources.add(source)
             if is_jagged(wrapper):
                 self.ragged.reach(tracker, wrapper, source)
         elif known[1] is not source:
@@ -130,6 +134,8 @@ class Wrappers:
         if (result := self.one_rank.call(tracker, function, args, kwargs)) is not NULL:
             return result
         if type(function) is FunctionType and (result := self.ragged.call(tracker, function, args, kwargs)) is not NULL:
+            return result
+        if (result := self.sparse.call(tracker, function, args, kwargs)) is not NULL:
             return result
         if function is CORRECT_ALIASING.value:
             return self._corrected(*args, **kwargs)
@@ -228,6 +234,8 @@ class Wrappers:
 
     def taken_apart(self, wrapper: torch.Tensor) -> tuple[list[Any], Callable[..., Any]]:
         """Return what a result that is a wrapper holds, and the function that builds one like it of these, with a history if it has one."""
+        if is_sparse(wrapper):
+            return self.sparse.taken_apart(self.recorder.environment.tracker, wrapper)
         if (leaving := self.histories.leaving(self.recorder.environment.tracker, wrapper)) is None:
             return taken_apart(wrapper)
         parts, anew = leaving
@@ -274,6 +282,8 @@ class Wrappers:
             return NULL if name in owner.__dict__ else MethodType(raw, owner)
         if type(raw) is not GetSetDescriptorType or name.startswith("__"):
             return NULL
+        if is_sparse(owner):
+            return self.sparse.property(tracker, owner, name)
         if objects := self.overriding(owner):
             return self._overridden(tracker, raw.__get__, objects, [owner], {})
         return self.property(tracker, owner, name)

@@ -91,7 +91,8 @@ def spec_of(x: torch.Tensor) -> TensorSpec:
     if x.layout is not torch.strided or x.is_quantized or x.is_nested:
         layout = "quantized" if x.is_quantized else "nested" if x.is_nested else str(x.layout)
         raise Unsupported(
-            f"a {layout} tensor is not traced, only strided ones; call .to_dense() or .dequantize() outside the compiled function, or pad it"
+            f"a {layout} tensor is not traced, only strided ones, and matrices of coordinates that require no gradient; call .to_dense() or "
+            ".dequantize() outside the compiled function, or pad it"
         )
     shape = tuple(x.shape)
     return TensorSpec(shape, dtype_of(x.dtype), device_of(x.device), normal_strides(shape, x.stride()), x.requires_grad)

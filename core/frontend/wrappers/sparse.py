@@ -1,0 +1,172 @@
+"""Sparse matrices of coordinates: what a program does with them it does with their positions and values.
+
+Those from outside are seen as they are; one that the program creates is seen as an empty one of its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from dovetail import prims
+from dovetail.errors import Unsupported
+from dovetail.frontend.class_lookup import NULL
+from dovetail.frontend.classify_calls import is_torch
+from dovetail.frontend.subclasses import is_sparse
+from dovetail.langs.torch import SymbolicInt
+from dovetail.trace import TensorProxy, leaves, user_line
+
+if TYPE_CHECKING:
+    from dovetail.frontend.interpreter.tracking.tracker import Tracker
+
+
+class Matrix(NamedTuple):
+    """The value values[i] stands at rows[i], columns[i], and is added to others there; `seen` is the tensor that the program sees."""
+
+    seen: torch.Tensor
+    rows: TensorProxy
+    columns: TensorProxy
+    values: TensorProxy
+    size: tuple[Any, Any]
+
+
+class SparseMatrices:
+    """The sparse matrices of one run.  `created` maps the id of each that the program has created to it."""
+
+    def __init__(self, created: dict[int, torch.Tensor]):
+        self.created = created
+        self.matrices: dict[int, Matrix] = {}
+
+    def of(self, tracker: Tracker, x: torch.Tensor) -> Matrix:
+        """Return what a sparse matrix consists of, read from outside where the program has not created it."""
+        if id(x) not in self.matrices:
+            self.matrices[id(x)] = _read(tracker, x)
+        return self.matrices[id(x)]
+
+    def call(self, tracker: Tracker, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function of torch that gets a sparse matrix; NULL for other calls."""
+        if not is_torch(function) or not any(map(is_sparse, leaves((args, kwargs)))):
+            return NULL
+        rule = _RULES.get(function)
+        if rule is None or not kwargs.keys() <= {"beta", "alpha", "dim"}:
+            raise _untraced(getattr(function, "__name__", str(function)))
+        return rule(self, tracker, *args, **kwargs)
+
+    def create(self, tracker: Tracker, indices: Any, values: Any, size: Any = None, **options: Any) -> torch.Tensor:
+        """Return torch.sparse_coo_tensor(indices, values, size)."""
+        options = {name: value for name, value in options.items() if value not in (None, False)}
+        traced = isinstance(indices, TensorProxy) and isinstance(values, TensorProxy) and len(values.shape) == 1
+        if not traced or size is None or len(size) != 2 or indices.dtype is not torch.int64 or options:
+            raise _untraced("torch.sparse_coo_tensor of other than two rows of positions, a vector of values and a size")
+        return self._new(indices[0], indices[1], values, tuple(size))
+
+    def _new(self, rows: Any, columns: Any, values: Any, size: tuple[Any, Any]) -> torch.Tensor:
+        seen = torch.empty((1, 1), dtype=values.dtype, layout=torch.sparse_coo)
+        self.created[id(seen)] = seen
+        self.matrices[id(seen)] = Matrix(seen, rows, columns, values, size)
+        return seen
+
+    def property(self, tracker: Tracker, x: torch.Tensor, name: str) -> Any:
+        """Return an attribute of a sparse matrix that is no method."""
+        if name in ("T", "mT"):
+            return self.transposed(tracker, x)
+        if name in ("dtype", "layout", "ndim", "is_sparse"):
+            return getattr(x, name)
+        if name == "shape":
+            return self.size(tracker, x)
+        if name in ("device", "requires_grad", "is_cuda", "is_cpu"):
+            return getattr(self.of(tracker, x).values, name)
+        raise _untraced(f".{name}")
+
+    def size(self, tracker: Tracker, x: torch.Tensor, dim: int | None = None) -> Any:
+        size = torch.Size(self.of(tracker, x).size)
+        return size if dim is None else size[dim]
+
+    def transposed(self, tracker: Tracker, x: torch.Tensor, *dims: int) -> torch.Tensor:
+        if dims and {d % 2 for d in dims} != {0, 1}:
+            raise _untraced(f"transpose{dims}")
+        m = self.of(tracker, x)
+        return self._new(m.columns, m.rows, m.values, m.size[::-1])
+
+    def multiplied(self, tracker: Tracker, a: Any, b: Any, *others: Any, ranks: tuple[int, ...] = (1, 2)) -> TensorProxy:
+        """Return the product of a sparse matrix and a dense matrix or vector."""
+        fits = is_sparse(a) and isinstance(b, TensorProxy) and len(b.shape) in ranks and not others
+        m = self.of(tracker, a) if fits else None
+        if m is None or b.dtype is not m.values.dtype or not (b.is_floating_point() or b.is_complex()) or b.shape[0] != m.size[1]:
+            raise _untraced("a product other than that with a dense matrix or vector of its dtype")
+        if torch.is_autocast_enabled(b.device.type):
+            raise _untraced("a product in autocast")
+        x = b if len(b.shape) == 2 else b.unsqueeze(1)
+        out = prims.coo_mm(m.rows, m.columns, m.values, x, num_rows=_size(m.size[0]))
+        return out if x is b else out.squeeze(1)
+
+    def added(self, tracker: Tracker, input: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> TensorProxy:
+        """Return beta * input + alpha * (a @ b)."""
+        if not isinstance(input, TensorProxy):
+            raise _untraced("a sum with a sparse matrix")
+        product = self.multiplied(tracker, a, b)
+        product = product if alpha == 1 else product * alpha
+        return (input if beta == 1 else input * beta) + product
+
+    def dense(self, tracker: Tracker, x: torch.Tensor) -> TensorProxy:
+        m = self.of(tracker, x)
+        zeros = tracker.call(torch.zeros, [m.size], {"dtype": m.values.dtype, "device": m.values.device}, None)
+        return zeros.index_put((m.rows, m.columns), m.values, accumulate=True)
+
+    def itself(self, tracker: Tracker, x: torch.Tensor, *args: Any) -> torch.Tensor:
+        """Return the matrix, where that is what a method returns: detached, on the device or in the dtype that it has."""
+        m = self.of(tracker, x)
+        if not all([isinstance(each, (torch.dtype, torch.device, str)) and each in (m.values.dtype, m.values.device) for each in args]):
+            raise _untraced("a conversion")
+        return x
+
+    def taken_apart(self, tracker: Tracker, x: torch.Tensor) -> tuple[list[Any], Callable[..., Any]]:
+        """Return what a result consists of, and the function that builds it of these."""
+        m = self.of(tracker, x)
+        if m.values.requires_grad:
+            raise _untraced("a result that requires a gradient")
+
+        def build(rows: Any, columns: Any, values: Any, *size: int) -> torch.Tensor:
+            return torch.sparse_coo_tensor(torch.stack((rows, columns)), values, size, check_invariants=False)
+
+        return [m.rows, m.columns, m.values, *m.size], build
+
+
+def _read(tracker: Tracker, x: torch.Tensor) -> Matrix:
+    """Return the parts of a matrix from outside."""
+    sources, source = tracker.sources, tracker.source(x)
+
+    def part(name: str) -> Any:
+        return tracker.reach(getattr(x, name)(), sources.call(sources.attr(source, name)))
+
+    size = tuple([tracker.reach(n, sources.item(sources.attr(source, "shape"), i)) for i, n in enumerate(x.shape)])
+    indices = part("_indices")
+    return Matrix(x, indices[0], indices[1], part("_values"), size)
+
+
+def _size(n: Any) -> Any:
+    return n.size if type(n) is SymbolicInt else n
+
+
+def _untraced(what: str) -> Unsupported:
+    return Unsupported(
+        f"{what} is not traced of a sparse tensor, only products of a matrix with dense tensors, .t() and .to_dense() are; "
+        f"call .to_dense() outside the compiled function\n  called at {user_line()}"
+    )
+
+
+_T = torch.Tensor
+_RULES: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((torch.mm, torch.spmm, torch.sparse.mm, _T.mm), partial(SparseMatrices.multiplied, ranks=(2,))),
+    **dict.fromkeys((torch.mv, _T.mv), partial(SparseMatrices.multiplied, ranks=(1,))),
+    **dict.fromkeys((torch.matmul, _T.matmul, _T.__matmul__), SparseMatrices.multiplied),
+    **dict.fromkeys((torch.addmm, torch.sparse.addmm, _T.addmm), SparseMatrices.added),
+    **dict.fromkeys((torch.t, _T.t, torch.transpose, _T.transpose), SparseMatrices.transposed),
+    **dict.fromkeys((torch.detach, _T.detach, _T.to, _T.cpu), SparseMatrices.itself),
+    _T.to_dense: SparseMatrices.dense,
+    _T.size: SparseMatrices.size,
+    _T.dim: lambda matrices, tracker, x: 2,
+}
