@@ -185,9 +185,8 @@ def _entry(fn: Callable, acquired: Acquired, programs: Programs, switched: bool)
     trial_call = TrialCall(trials[0], prologue, _joined(acquired, compute_in_trial, finish), restarting) if compute_in_trial is not None else None
     backward = programs.trained.backward if programs.trained is not None else []
     agree([programs.computation[-1], *backward[-1:]])
-    alone = (
-        programs.trained is None and programs.compilation.distribution is None and finish is None and acquired.build is None and not acquired.casts
-    )
+    unrecorded = programs.trained is None and not programs.recorded
+    alone = unrecorded and programs.compilation.distribution is None and finish is None and acquired.build is None and not acquired.casts
     whole = programs.computation[-1] if alone else None
     slow = _deferred(prologue)
     call = fast_call_for(slow, prologue, whole, [programs.computation[-1], *backward[-1:]], executors)
@@ -234,7 +233,8 @@ def _computation(programs: Programs) -> tuple[Run, Run | None, list[Trial]]:
     run_trial = trial.run if trial is not None else None
     if compilation.layouts:
         run, run_trial = _of_local_parts(run, compilation.layouts), _of_local_parts(run_trial, compilation.layouts)
-    if torch.is_grad_enabled() and any(map(requires_grad, steps[-1].inputs)):  # no result has a gradient, as under a no_grad of the user's own
+    as_it_is = programs.recorded or not torch.is_grad_enabled() or not any(map(requires_grad, steps[-1].inputs))
+    if not as_it_is:  # no result has a gradient, as under a no_grad of the user's own
         run, run_trial = without_grad(run), without_grad(run_trial) if run_trial is not None else None
     return run, run_trial, [trial] if trial is not None else []
 

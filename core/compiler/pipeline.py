@@ -5,7 +5,8 @@
     distribution    rewrite the program of one process to that of a rank
     transforms      those of `jit(passes=[...])` may change the prologue, which checks guards and finds inputs, computation and epilogue
     SIMPLIFY        remove dead code and common subexpressions
-    DIFFERENTIATE   where a result needs a gradient, compute results and gradients in one joint program
+    DIFFERENTIATE   where a result needs a gradient, and `recorded.py` does not leave that to autograd, compute results and gradients in one
+                    joint program
     SPLIT           split that into a forward and a backward
     LOWER           give each line of each program to an executor, then order lines and free memory
     GENERATE        print each program as Python, and compile that
@@ -30,6 +31,7 @@ import torch
 from dovetail import options, prims
 from dovetail.compiler.compilation import Compilation, apply, run
 from dovetail.compiler.passes import check_contract, has_transforms, transformed, update_temporaries, updates_of, user_passes, write_in_place
+from dovetail.compiler.recorded import is_recorded, may_be_recorded
 from dovetail.errors import InvalidTrace, NoGradRule, Unsupported
 from dovetail.executors import GradRules, dispatch, rewrite
 from dovetail.frontend import bytecode, native
@@ -63,8 +65,8 @@ from dovetail.trace import (
     written_inputs,
 )
 
-COMPUTATION, FORWARD, BACKWARD, EPILOGUE = ALL = ("computation", "forward", "backward", "epilogue")
-MAIN = (COMPUTATION, FORWARD, BACKWARD)  # those that compute; the epilogue only copies and creates views
+COMPUTATION, FORWARD, BACKWARD, RECORDED, EPILOGUE = ALL = ("computation", "forward", "backward", "recorded", "epilogue")
+MAIN = (COMPUTATION, FORWARD, BACKWARD, RECORDED)  # those that compute; the epilogue only copies and creates views
 
 ACQUIRE = {  # by the option `interpretation`
     "bytecode": bytecode.acquire,  # interpret the function's bytecode, and guard all that it reads
@@ -84,14 +86,14 @@ SPLIT = split
 
 LOWER = (
     # a pass           and the programs that it runs on
-    (erase_replicas, (COMPUTATION,)),  # markers of parameters that ranks have copies of
+    (erase_replicas, (COMPUTATION, RECORDED)),  # markers of parameters that ranks have copies of
     (prefetch, MAIN),  # parameters in parts are gathered one step ahead
     (rewrite, MAIN),  # each executor may rewrite the program before lines are offered
     (dispatch, ALL),  # each line goes to the first executor that claims it, and regions are fused
     (sizes, ALL),  # symbols of sizes are read off the inputs
     (schedule, MAIN),  # the order of lines that holds the least memory
     (overlap, MAIN),  # collectives run beside lines that do not need them
-    (update_temporaries, MAIN),  # what changes places of a tensor writes into it, where that is the program's own
+    (update_temporaries, (COMPUTATION, FORWARD, BACKWARD)),  # what changes places of a tensor writes into it, where that is the program's own
     (write_in_place, (COMPUTATION,)),  # regions write into inputs that are overwritten anyway
     (deliver, (BACKWARD,)),  # gradients are handed over while the backward still runs
     (take_saved, (BACKWARD,)),  # the backward alone holds what was saved for it
@@ -111,8 +113,9 @@ class Programs:
         prologue: checks the guards, unpacks the inputs, and runs the rest, which `entry.py` binds to it.
         computation: from the traced program to the computation that runs, or to the forward where there is a backward.
         epilogue: writes inputs and creates views; empty where there is nothing to do.
-        trained: forward and backward with their joint program; None where no gradient is needed.
+        trained: forward and backward with their joint program; None where no gradient is needed, or autograd records the computation.
         compilation: the arguments of the passes.
+        recorded: whether autograd records the computation as it runs.
     """
 
     prologue: Trace
@@ -120,6 +123,7 @@ class Programs:
     epilogue: list[Trace]
     trained: Trained | None
     compilation: Compilation
+    recorded: bool = False
 
 
 @dataclass
@@ -169,18 +173,26 @@ def compile_programs(acquired: Acquired, compilation: Compilation) -> Programs:
         layouts = layouts_of(acquired.tensors)
         computation, compilation = steps[-1], replace(compilation, layouts=layouts, as_results=not layouts)
 
-    trained = None
+    trained, recorded = None, list[Trace]()
     constant, detached = {*constants_of(traced), *acquired.spent, *acquired.leaves}, _detached(epilogue)
     if compilation.history and _has_history(computation, constant, detached):
         compilation = replace(compilation, constant=constant, detached=detached, environment=traced.environment)
-        trained = train(computation, compilation)
+        recorded = record(_whole(computation, epilogue), compilation)
+        trained = train(computation, compilation) if not recorded else None
     if trained is not None:
         steps += trained.forward
+    elif recorded:
+        steps += recorded
     else:
-        steps += infer(computation if epilogue.lines else replace(computation, outputs=epilogue.outputs), compilation)
+        steps += infer(_whole(computation, epilogue), compilation)
 
     ends = lower(EPILOGUE, epilogue, compilation) if epilogue.lines or trained is not None else []
-    return Programs(prologue or _prologue(acquired, compilation), steps, ends, trained, compilation)
+    return Programs(prologue or _prologue(acquired, compilation), steps, ends, trained, compilation, bool(recorded))
+
+
+def _whole(computation: Trace, epilogue: Trace) -> Trace:
+    """Return a computation that returns what the function does, where nothing is left for the epilogue."""
+    return computation if epilogue.lines else replace(computation, outputs=epilogue.outputs)
 
 
 def _detached(epilogue: Trace) -> set[Proxy]:
@@ -205,6 +217,15 @@ def infer(computation: Trace, compilation: Compilation) -> list[Trace]:
     steps = simplify(computation, compilation)
     compilation = replace(compilation, updates=updates_of(steps[-1], compilation))
     return steps + lower(COMPUTATION, steps[-1], compilation)[1:]
+
+
+def record(computation: Trace, compilation: Compilation) -> list[Trace]:
+    """Return a pure program and the steps to the one that autograd records as it runs; none where it needs a backward of its own."""
+    if not may_be_recorded(computation, compilation):
+        return []
+    steps = simplify(computation, compilation)
+    steps += lower(RECORDED, steps[-1], compilation)[1:]
+    return steps if is_recorded(steps[-1], compilation) else []
 
 
 def train(computation: Trace, compilation: Compilation) -> Trained | None:
@@ -259,7 +280,7 @@ def cut(joint: list[JointTrace], compilation: Compilation) -> Trained:
 
 
 def lower(program: str, trace: Trace, compilation: Compilation) -> list[Trace]:
-    """Return `trace`, which is a COMPUTATION, FORWARD, BACKWARD or EPILOGUE, and the steps to what runs."""
+    """Return `trace`, which is one of ALL, and the steps to what runs."""
     return run([step for step, programs in LOWER if program in programs], trace, compilation)
 
 

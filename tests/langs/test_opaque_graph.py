@@ -78,9 +78,20 @@ def test_the_forward_runs_once_in_each_step(counted) -> None:
     assert len(runs) == 2 * 6
 
 
+class Followed(nn.Module):
+    """A layer, and an operation behind it."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0] * 2
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_train_as_in_eager_mode(name: str) -> None:
-    module = LAYERS[name]()
+    module = Followed(LAYERS[name]())
     fast = dovetail.jit(module)
     for seed, length in enumerate((5, 5, 7, 6, 5)):
         x = values(length, 2, 3, seed=seed)
