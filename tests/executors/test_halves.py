@@ -76,6 +76,22 @@ def test_batches_of_products(shapes, dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size", [(8, 8), (300, 700), (700, 300)])
+def test_products_with_a_vector(size, dtype):
+    a, b = torch.randn(size).to(dtype), torch.randn(size[1]).to(dtype)
+    for x in (a, a.t().contiguous().t(), torch.stack([a, a], -1)[..., 0]):
+        for y in (b, torch.stack([b, b], -1)[:, 0]):
+            assert close(halves.matmul(x, y), a.double() @ b.double())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_product_with_a_vector_is_not_converted_where_each_element_is_a_dot_product(dtype, monkeypatch):
+    monkeypatch.setattr(halves, "_whole", None)
+    a, b = torch.randn(300, 700).to(dtype), torch.randn(700).to(dtype)
+    assert close(halves.matmul(a, b), a.double() @ b.double())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_a_model_and_its_gradients(dtype):
     """Linear layers, convolutions of both memory formats, and attention, forward and backward, beside the same model in float64."""
 

@@ -64,6 +64,8 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     recorded = torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in (a, b, bias)])
     if recorded or not a.numel() or not b.numel():
         return _whole(a, b, bias)
+    if b.ndim == 1 and a.ndim == 2 and bias is None and _is_quick_with_vector(a):
+        return torch.mv(a, b)
     if b.ndim == 2 and a.ndim and (bias is None or bias.ndim == 1):
         return _product(a.reshape(-1, a.shape[-1]), b, bias).view(*a.shape[:-1], b.shape[1])
     return _batches(a, b) if a.ndim > 2 and a.shape[:-2] == b.shape[:-2] else _whole(a, b, bias)
@@ -79,6 +81,11 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
 def _whole(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
     out = torch.matmul(a.float(), b.float()) if bias is None else torch.nn.functional.linear(a.float(), b.float().t(), bias.float())
     return out.to(a.dtype)
+
+
+def _is_quick_with_vector(a: Tensor) -> bool:
+    """Return whether PyTorch multiplies a matrix by a vector as it is in less time than conversions take: float16 row by row alone."""
+    return a.dtype is torch.bfloat16 or a.stride(1) == 1 or a.numel() < FEW
 
 
 def _batches(a: Tensor, b: Tensor) -> Tensor:
