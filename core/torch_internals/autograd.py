@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -159,12 +158,6 @@ def unreached_leaf(x: torch.Tensor) -> torch.Tensor:
 
 
 def _differentiates(node: Any) -> bool:
-    """Try it in a thread of its own: inside a backward for some tensors alone, nodes leave out gradients that it does not need."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_node_differentiates).result()
-
-
-def _node_differentiates() -> bool:
     x, z = torch.ones(2).requires_grad_(), torch.ones(2).requires_grad_()
     with torch.enable_grad():
         y = x * z + 0.0

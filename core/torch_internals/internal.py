@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from dovetail.torch_internals.undisturbed import in_new_thread
+
 
 def locate(path: str) -> Any:
     """Return the object at a dotted path such as "torch._C._nn.gelu"; submodules on the way are imported.
@@ -82,11 +84,11 @@ class Internal:
 
     @cached_property
     def problem(self) -> str | None:
-        """Why the object cannot be used, None where it can; the probe runs once."""
+        """Why the object cannot be used, None where it can; the probe runs once, in a thread of its own: whatever mode the first user is in."""
         if self.value is None:
             return self.missing
         try:
-            works = self.probe(self.value) is True
+            works = in_new_thread(lambda: self.probe(self.value)) is True
         except Exception as error:  # private code may raise anything for arguments that it does not know
             return f"{self.path} of torch {torch.__version__} raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         return None if works else f"{self.path} of torch {torch.__version__} does not behave as expected"

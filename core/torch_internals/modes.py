@@ -40,7 +40,7 @@ EXCLUDED_KEYS = Internal(
     "torch._C._dispatch_tls_local_exclude_set",
     purpose="check in C, at once for every kind of device, that autocast is off",
     fallback="calls are checked in Python",
-    probe=lambda excluded: in_new_thread(lambda: bool(_autocast_bits(excluded))),
+    probe=lambda excluded: bool(_autocast_bits(excluded)),
 )
 FAKE_TENSOR_LOG = "torch._subclasses.fake_tensor"  # the logger to which fake tensors write every error of a bad call
 SET_GRAD_ENABLED = Internal(

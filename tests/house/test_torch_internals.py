@@ -53,6 +53,30 @@ def test_each_part_works_in_the_versions_it_was_seen_in(part):
     assert part.problem is None
 
 
+@pytest.mark.parametrize("part", INTERNALS, ids=lambda part: part.path)
+def test_each_part_works_whatever_its_first_user_does(part):
+    if part.costly or part.problem is not None:
+        pytest.skip("this torch lacks it, or it takes seconds to import")
+    problems = []
+
+    class Probing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            problems.append(replace(part).problem)
+            return g
+
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    torch.autograd.grad((Probing.apply(x) * y).sum(), x)
+    with torch.inference_mode(), torch.autocast("cpu"), torch.device("meta"):
+        problems.append(replace(part).problem)
+
+    assert problems == [None, None]
+
+
 def test_each_part_says_what_it_is_for():
     assert len({part.path for part in INTERNALS}) == len(INTERNALS)
     assert all(part.purpose and part.fallback and part.path.startswith("torch.") for part in INTERNALS)

@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 import dovetail
 from dovetail.torch_internals import gradients
-from dovetail.torch_internals.autograd import ENGINE, GRAPH_NODES
 from dovetail.trace import Trace
 
 INDEX = torch.tensor([[0, 2, 1], [2, 2, 0], [1, 0, 0], [2, 1, 1]])
@@ -305,13 +304,3 @@ def test_a_gradient_of_some_tensors_alone(wanted: tuple[int, ...]) -> None:
         outcomes[-1] += tuple([leaf.grad for leaf in leaves])
     for got in outcomes[1:]:
         torch.testing.assert_close(got, outcomes[0])
-
-
-@pytest.mark.parametrize("internal", [GRAPH_NODES, ENGINE], ids=lambda internal: internal.path)
-def test_probes_hold_inside_a_backward_for_some_tensors_alone(internal):
-    outcomes, x, w = [], torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    y = x * w
-    y.register_hook(lambda g: outcomes.append(internal.probe(internal.value)))
-
-    torch.autograd.grad(y.sum(), x)
-    assert outcomes == [True]
