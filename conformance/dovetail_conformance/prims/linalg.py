@@ -210,7 +210,7 @@ def coo_mm_samples(dtype: DType, device: Device) -> Iterator[SampleInput]:
         rows, columns = make.index(num_rows, count), make.index(size, count)
         for each in (rows, rows.sort().values):
             yield SampleInput((each, columns, make(count), make(size, k)), {"num_rows": num_rows})
-    yield SampleInput((make.index(30, 900).sort().values, make.index(20, 900), make(900), make(20, 10)), {"num_rows": 30})
+    yield SampleInput((make.index(30, 1300).sort().values, make.index(20, 1300), make(1300), make(20, 10)), {"num_rows": 30})
     both = make.index(3, 2, 6)
     yield SampleInput((both[0], both[1], make(12)[::2], make(3, 4).t()), {"num_rows": 5})
 

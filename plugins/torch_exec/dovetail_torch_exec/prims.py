@@ -350,7 +350,7 @@ def _warn_of_compressed_rows() -> None:
     """Let torch warn unseen, once, that its compressed rows are new: the program need not have any."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.eye(1).to_sparse_csr()
+        torch.eye(1, device="cpu").to_sparse_csr()
 
 
 def stride_order(x: Tensor, *, order: tuple) -> Tensor:
