@@ -19,6 +19,7 @@ from dovetail.trace import NumberProxy, TensorProxy, is_proxy, leaves, user_line
 
 _NOT_OVERRIDING = frozenset({TensorProxy, NumberProxy, int, float, bool, str, type(None), torch.dtype, torch.device, tuple, list, dict})
 _METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
+_SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr})
 _KNOWN = ("torch.testing.", "torch.nested.")  # torch's own subclasses, but for these, have meanings beyond what they hold
 
 
@@ -28,8 +29,10 @@ def is_wrapper(x: Any) -> bool:
 
 
 def is_sparse(x: Any) -> bool:
-    """Return whether x is a sparse matrix of coordinates, which consists of its positions and values, and no gradient is computed for it."""
-    return type(x) is torch.Tensor and x.layout is torch.sparse_coo and not x.requires_grad and x.dim() == x.sparse_dim() == 2
+    """Return whether x is a sparse matrix, and no gradient is computed for it."""
+    if type(x) is not torch.Tensor or x.layout not in _SPARSE or x.requires_grad:
+        return False
+    return x.dim() == 2 and x.dense_dim() == 0
 
 
 @per_class
@@ -124,7 +127,7 @@ def facts_of(x: torch.Tensor) -> tuple[Any, ...]:
     """Return what a wrapper says of itself, beside what it holds; no `__torch_function__` of its class runs."""
     with no_torch_function():
         if is_sparse(x):  # its size is read where it is of use
-            return x.dtype, x.device, x.layout, x.is_coalesced()
+            return x.dtype, x.device, x.layout, x.layout is torch.sparse_coo and x.is_coalesced()
         if is_jagged(x):  # its sizes are those of what it holds
             return x._ragged_idx, x._lengths is None, x.dtype, x.device, x.layout, x.requires_grad
         lies = (x._spec.mesh, x._spec.placements) if is_dtensor(x) else ()

@@ -32,6 +32,8 @@ PROGRAMS = {
     "addmm": lambda a, x: torch.sparse.addmm(torch.ones(a.shape[0], x.shape[1]), a, x, beta=0.5, alpha=2),
     "dense": lambda a, x: a.to_dense() @ x,
     "what it is": lambda a, x: x * a.shape[0] + a.size(1) + len(a.shape) + isinstance(a, torch.Tensor) + (a.layout is torch.strided) + a.is_sparse,
+    "compressed rows": lambda a, x: torch.sparse.mm(a.to_sparse_csr(), x),
+    "its parts": lambda a, x: (a.coalesce() @ x) * a.is_coalesced() + a.values().sum() + a.indices().sum() + a._nnz(),
     "normed": lambda a, x: (a @ x) / (a @ x.new_ones(a.shape[1], 1) + 10),
     "detached": lambda a, x: a.detach().to(torch.float32) @ x,
 }
@@ -112,6 +114,19 @@ def test_the_gradient_reaches_the_values_of_a_matrix():
         torch.testing.assert_close(actual.grad, expected.grad)
 
 
+def test_a_detached_matrix_has_no_gradient():
+    def program(edges, weight, x):
+        created = torch.sparse_coo_tensor(edges, weight.sigmoid(), (6, 6))
+        return (created @ x).sum() + (created.detach() @ x).square().sum()
+
+    edges = torch.randint(0, 6, (2, 12), generator=torch.Generator().manual_seed(1))
+    inputs = [[dense(12, 1)[:, 0].requires_grad_(), dense(6, 3).requires_grad_()] for _ in range(2)]
+    for run, (weight, x) in zip((program, dovetail.jit(program)), inputs, strict=True):
+        run(edges, weight, x).backward()
+    for expected, actual in zip(*inputs, strict=True):
+        torch.testing.assert_close(actual.grad, expected.grad)
+
+
 def test_a_matrix_leaves_the_function():
     def program(a, edges, values):
         return a, torch.sparse_coo_tensor(edges, values * 2, (4, 4)), a @ values[:4]
@@ -137,7 +152,6 @@ REFUSED = {
     "two sparse ones": lambda a, x: (a.t() @ a).to_dense() @ x,
     "another dtype": lambda a, x: a @ x.double(),
     "written": lambda a, x: a.mul_(2) @ x,
-    "compressed rows": lambda a, x: a.to_sparse_csr() @ x,
 }
 
 
@@ -148,12 +162,17 @@ def test_other_operations_are_refused(program):
 
 
 @pytest.mark.filterwarnings("ignore:.*run in eager mode")
-@pytest.mark.parametrize("program", ["a sum", "a dense matrix by a sparse one", "two sparse ones", "compressed rows"])
+@pytest.mark.parametrize("program", ["a sum", "a dense matrix by a sparse one", "two sparse ones"])
 def test_what_is_refused_runs_in_eager_mode(program):
     a, x = matrix(5, 5).to_sparse(), dense(5, 3)
     compiled = dovetail.jit(REFUSED[program], unsupported="eager")
     for _ in range(2):
         torch.testing.assert_close(compiled(a, x), REFUSED[program](a, x))
+
+
+def test_compressed_rows_from_outside_are_refused():
+    with pytest.raises(Unsupported, match="compressed rows from outside"):
+        dovetail.jit(torch.mm)(matrix(5, 4).to_sparse_csr(), dense(4, 3))
 
 
 def test_a_matrix_that_requires_a_gradient_is_refused():

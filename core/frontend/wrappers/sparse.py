@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
 
 class Matrix(NamedTuple):
-    """The value values[i] stands at rows[i], columns[i], and is added to others there; `seen` is the tensor that the program sees."""
+    """The value values[i] stands at rows[i], columns[i], and is added to others there; `seen` is the tensor that the program sees.
+
+    `in_order`: the positions are known to be in order, each once, which eager PyTorch calls coalesced.  `indices` has rows and columns in one
+    tensor; None where the program sees none.
+    """
 
     seen: torch.Tensor
     rows: TensorProxy
     columns: TensorProxy
     values: TensorProxy
     size: tuple[Any, Any]
+    in_order: bool = False
+    indices: TensorProxy | None = None
 
 
 class SparseMatrices:
@@ -57,23 +63,25 @@ class SparseMatrices:
 
     def create(self, tracker: Tracker, indices: Any, values: Any, size: Any = None, **options: Any) -> torch.Tensor:
         """Return torch.sparse_coo_tensor(indices, values, size)."""
-        options = {name: value for name, value in options.items() if value not in (None, False)}
+        in_order = options.pop("is_coalesced", None) is True
+        same = {name: getattr(values, name, None) for name in ("dtype", "device")}
+        options = {name: value for name, value in options.items() if value not in (None, False, same.get(name))}
         traced = isinstance(indices, TensorProxy) and isinstance(values, TensorProxy) and len(values.shape) == 1
         if not traced or size is None or len(size) != 2 or indices.dtype is not torch.int64 or options:
             raise _untraced("torch.sparse_coo_tensor of other than two rows of positions, a vector of values and a size")
-        return self._new(indices[0], indices[1], values, tuple(size))
+        return self._new(torch.sparse_coo, indices[0], indices[1], values, tuple(size), in_order, indices)
 
-    def _new(self, rows: Any, columns: Any, values: Any, size: tuple[Any, Any]) -> torch.Tensor:
-        seen = torch.empty((1, 1), dtype=values.dtype, layout=torch.sparse_coo)
+    def _new(self, layout: torch.layout, *parts: Any) -> torch.Tensor:
+        seen = torch.empty((1, 1), dtype=parts[2].dtype, layout=layout)
         self.created[id(seen)] = seen
-        self.matrices[id(seen)] = Matrix(seen, rows, columns, values, size)
+        self.matrices[id(seen)] = Matrix(seen, *parts)
         return seen
 
     def property(self, tracker: Tracker, x: torch.Tensor, name: str) -> Any:
         """Return an attribute of a sparse matrix that is no method."""
         if name in ("T", "mT"):
             return self.transposed(tracker, x)
-        if name in ("dtype", "layout", "ndim", "is_sparse"):
+        if name in ("dtype", "layout", "ndim", "is_sparse", "is_sparse_csr"):
             return getattr(x, name)
         if name == "shape":
             return self.size(tracker, x)
@@ -88,15 +96,15 @@ class SparseMatrices:
     def transposed(self, tracker: Tracker, x: torch.Tensor, *dims: int) -> torch.Tensor:
         if dims and {d % 2 for d in dims} != {0, 1}:
             raise _untraced(f"transpose{dims}")
-        m = self.of(tracker, x)
-        return self._new(m.columns, m.rows, m.values, m.size[::-1])
+        m = self._coordinates(tracker, x, "a transpose")
+        return self._new(torch.sparse_coo, m.columns, m.rows, m.values, m.size[::-1])
 
     def multiplied(self, tracker: Tracker, a: Any, b: Any, *others: Any, ranks: tuple[int, ...] = (1, 2)) -> TensorProxy:
         """Return the product of a sparse matrix and a dense matrix or vector."""
         fits = is_sparse(a) and isinstance(b, TensorProxy) and len(b.shape) in ranks and not others
         m = self.of(tracker, a) if fits else None
         if m is None or b.dtype is not m.values.dtype or not (b.is_floating_point() or b.is_complex()) or b.shape[0] != m.size[1]:
-            raise _untraced("a product other than that with a dense matrix or vector of its dtype")
+            raise _untraced("a product with other than a dense matrix or vector of its dtype,")
         if torch.is_autocast_enabled(b.device.type):
             raise _untraced("a product in autocast")
         x = b if len(b.shape) == 2 else b.unsqueeze(1)
@@ -117,17 +125,48 @@ class SparseMatrices:
         return zeros.index_put((m.rows, m.columns), m.values, accumulate=True)
 
     def itself(self, tracker: Tracker, x: torch.Tensor, *args: Any) -> torch.Tensor:
-        """Return the matrix, where that is what a method returns: detached, on the device or in the dtype that it has."""
+        """Return the matrix, where that is what a conversion returns: on the device or in the dtype that it has."""
         m = self.of(tracker, x)
-        if not all([isinstance(each, (torch.dtype, torch.device, str)) and each in (m.values.dtype, m.values.device) for each in args]):
+        if not all([isinstance(each, (torch.dtype, torch.device)) and each in (m.values.dtype, m.values.device) for each in args]):
             raise _untraced("a conversion")
         return x
+
+    def detached(self, tracker: Tracker, x: torch.Tensor) -> torch.Tensor:
+        m = self.of(tracker, x)
+        return self._new(x.layout, *m._replace(values=m.values.detach())[1:])
+
+    def by_rows(self, tracker: Tracker, x: torch.Tensor) -> torch.Tensor:
+        """Return the matrix as one of compressed rows."""
+        m = self.of(tracker, x)
+        return self._new(torch.sparse_csr, *m[1:])
+
+    def _coordinates(self, tracker: Tracker, x: torch.Tensor, what: str, *, in_order: bool = False) -> Matrix:
+        """Return what a matrix of coordinates consists of, `in_order` where it has to be, for what others do not have."""
+        m = self.of(tracker, x)
+        if x.layout is not torch.sparse_coo or (in_order and not m.in_order):
+            raise _untraced(what)
+        return m
+
+    def coalesced(self, tracker: Tracker, x: torch.Tensor) -> torch.Tensor:
+        """Return the matrix, of which positions have to be in order: how many there are once they are follows from their values."""
+        self._coordinates(tracker, x, "coalesce() where positions are not known to be in order", in_order=True)
+        return x
+
+    def indices(self, tracker: Tracker, x: torch.Tensor, *, in_order: bool = True) -> TensorProxy:
+        m = self._coordinates(tracker, x, "indices()", in_order=in_order)
+        if m.indices is None:
+            raise _untraced("indices()")
+        return m.indices
+
+    def values(self, tracker: Tracker, x: torch.Tensor, *, in_order: bool = True) -> TensorProxy:
+        m = self._coordinates(tracker, x, "values()", in_order=in_order)
+        return m.values if in_order else m.values.detach()
 
     def taken_apart(self, tracker: Tracker, x: torch.Tensor) -> tuple[list[Any], Callable[..., Any]]:
         """Return what a result consists of, and the function that builds it of these."""
         m = self.of(tracker, x)
-        if m.values.requires_grad:
-            raise _untraced("a result that requires a gradient")
+        if x.layout is not torch.sparse_coo or m.in_order or m.values.requires_grad:
+            raise _untraced("a result of compressed rows, or that requires a gradient,")
 
         def build(rows: Any, columns: Any, values: Any, *size: int) -> torch.Tensor:
             return torch.sparse_coo_tensor(torch.stack((rows, columns)), values, size, check_invariants=False)
@@ -143,8 +182,10 @@ def _read(tracker: Tracker, x: torch.Tensor) -> Matrix:
         return tracker.reach(getattr(x, name)(), sources.call(sources.attr(source, name)))
 
     size = tuple([tracker.reach(n, sources.item(sources.attr(source, "shape"), i)) for i, n in enumerate(x.shape)])
+    if x.layout is not torch.sparse_coo:
+        raise _untraced("a product of compressed rows from outside,")
     indices = part("_indices")
-    return Matrix(x, indices[0], indices[1], part("_values"), size)
+    return Matrix(x, indices[0], indices[1], part("_values"), size, x.is_coalesced(), indices)
 
 
 def _size(n: Any) -> Any:
@@ -153,7 +194,7 @@ def _size(n: Any) -> Any:
 
 def _untraced(what: str) -> Unsupported:
     return Unsupported(
-        f"{what} is not traced of a sparse tensor, only products of a matrix with dense tensors, .t() and .to_dense() are; "
+        f"{what} of a sparse tensor is not traced, only products of a matrix with dense tensors, .t() and .to_dense() are; "
         f"call .to_dense() outside the compiled function\n  called at {user_line()}"
     )
 
@@ -165,8 +206,17 @@ _RULES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.matmul, _T.matmul, _T.__matmul__), SparseMatrices.multiplied),
     **dict.fromkeys((torch.addmm, torch.sparse.addmm, _T.addmm), SparseMatrices.added),
     **dict.fromkeys((torch.t, _T.t, torch.transpose, _T.transpose), SparseMatrices.transposed),
-    **dict.fromkeys((torch.detach, _T.detach, _T.to, _T.cpu), SparseMatrices.itself),
+    _T.to: SparseMatrices.itself,
+    **dict.fromkeys((torch.detach, _T.detach), SparseMatrices.detached),
     _T.to_dense: SparseMatrices.dense,
+    _T.to_sparse_csr: SparseMatrices.by_rows,
+    _T.coalesce: SparseMatrices.coalesced,
+    _T.is_coalesced: lambda matrices, tracker, x: matrices._coordinates(tracker, x, "is_coalesced()").in_order,
+    _T.indices: SparseMatrices.indices,
+    _T.values: SparseMatrices.values,
+    _T._indices: partial(SparseMatrices.indices, in_order=False),
+    _T._values: partial(SparseMatrices.values, in_order=False),
+    _T._nnz: lambda matrices, tracker, x: matrices._coordinates(tracker, x, "_nnz()").values.shape[0],
     _T.size: SparseMatrices.size,
     _T.dim: lambda matrices, tracker, x: 2,
 }
