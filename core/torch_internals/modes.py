@@ -9,12 +9,16 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from packaging.version import Version
 
 from dovetail.torch_internals.internal import Internal, resolve
-from dovetail.torch_internals.undisturbed import in_new_thread
+from dovetail.torch_internals.undisturbed import in_lasting_thread, in_new_thread
 
 _modes = resolve("torch.overrides._get_current_function_mode_stack")
 _AUTOCAST_DEVICES = ("cpu", "cuda")
+# Without a GPU, fake tensors of torch 2.10 for CUDA use a guard of devices that lies in the memory of the first thread that has any: once that
+# has ended, the next use of them crashes.  Torch 2.14 does not.
+_GUARD_OF_FIRST_THREAD = torch.version.cuda is not None and Version(torch.__version__).release < (2, 14)
 
 
 def _disables_overrides(guard: Any) -> bool:
@@ -26,8 +30,11 @@ def _disables_overrides(guard: Any) -> bool:
 
 
 def _fakes(mode: Any) -> bool:
-    with mode():
-        return tuple((torch.empty(2, 3) @ torch.empty(3, 4)).shape) == (2, 4)
+    def fakes() -> bool:
+        with mode():
+            return tuple((torch.empty(2, 3) @ torch.empty(3, 4)).shape) == (2, 4)
+
+    return in_lasting_thread(fakes) if _GUARD_OF_FIRST_THREAD else fakes()
 
 
 ANY_AUTOCAST = Internal(
