@@ -29,8 +29,6 @@ from dovetail.torch_internals.autograd import function_applied as function_appli
 from dovetail.torch_internals.autograd import gradients as gradients
 from dovetail.torch_internals.autograd import once_differentiable_body as once_differentiable_body
 from dovetail.torch_internals.autograd import unreached_leaf as unreached_leaf
-from dovetail.torch_internals.clamping import CLAMP_SEEN as CLAMP_SEEN
-from dovetail.torch_internals.clamping import clamp_saturates as clamp_saturates
 from dovetail.torch_internals.collectives import ACTIVE_DDP as ACTIVE_DDP
 from dovetail.torch_internals.collectives import FUNCTIONAL as FUNCTIONAL
 from dovetail.torch_internals.collectives import FUNCTIONAL_COLLECTIVES as FUNCTIONAL_COLLECTIVES
@@ -122,6 +120,9 @@ from dovetail.torch_internals.trees import tree_flatten as tree_flatten
 from dovetail.torch_internals.trees import tree_leaves as tree_leaves
 from dovetail.torch_internals.trees import tree_map_only as tree_map_only
 from dovetail.torch_internals.trees import tree_unflatten as tree_unflatten
+from dovetail.torch_internals.versions import CLAMP_SEEN as CLAMP_SEEN
+from dovetail.torch_internals.versions import asarray_keeps_gradients as asarray_keeps_gradients
+from dovetail.torch_internals.versions import clamp_saturates as clamp_saturates
 
 # every private part of PyTorch that Dovetail uses, in the order of the files
 INTERNALS: tuple[Internal, ...] = (

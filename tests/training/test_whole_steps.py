@@ -10,6 +10,7 @@ from collections import deque
 import pytest
 import torch
 import torch.nn.functional as F
+from packaging.version import Version
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -305,6 +306,8 @@ def losses(weights):
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("use", DIFFERENTIATED)
 def test_tensors_in_containers_from_outside_are_differentiated(use, container):
+    if container == "dict" and use.startswith("grad") and use != "grad of outputs" and Version(torch.__version__).release < (2, 11):
+        pytest.skip("torch 2.10 takes no dict of inputs")
     results = []
     for jit in (lambda step: step, dovetail.jit):
         tensors, cotangents = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.arange(3.0))], [torch.full((3,), 2.0), torch.arange(3.0)]

@@ -33,7 +33,7 @@ from dovetail.frontend.recording.storage_offsets import storage_offset
 from dovetail.frontend.recording.torch_globals import global_state
 from dovetail.frontend.subclasses import overriding, overriding_classes
 from dovetail.langs.torch import LANGUAGE, TABLE, SymbolicInt
-from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTION_MODES, GET_STEP, SETS_DATA, is_profiling
+from dovetail.torch_internals import DETECT_IS_CAUSAL, FUNCTION_MODES, GET_STEP, SETS_DATA, asarray_keeps_gradients, is_profiling
 from dovetail.trace import TensorProxy, is_proxy, leaves, user_line
 
 Args, Kwargs = list[Any], dict[str, Any]
@@ -181,9 +181,11 @@ def _nested_tensor(tracker: Any, function: Any, args: Args, kwargs: Kwargs, fram
 def _asarray(tracker: Any, function: Any, args: Args, kwargs: Kwargs, frame: Frame | None) -> Any:
     """Trace torch.asarray(x, requires_grad=...) of a tensor, which is set on x itself where this is the result; a copy keeps its history."""
     x, flag = args[0] if args else kwargs.get("obj"), kwargs.get("requires_grad")
-    if not isinstance(x, TensorProxy) or is_traced_array(x) or type(flag) is not bool:
+    if not isinstance(x, TensorProxy) or is_traced_array(x) or type(flag) not in (bool, type(None)):
         return NULL
     autograd, copy = tracker.recorder.autograd, kwargs.get("copy")
+    if flag is None:
+        flag = asarray_keeps_gradients() and autograd.requires_grad(tracker, x)
     named = {name: kwargs[name] for name in ("dtype", "device") if kwargs.get(name) is not None}
     result = LANGUAGE["to"](x, **named) if named else x
     require(copy is not False or result is x, "can't alias tensor of another dtype or on another device", error=ValueError)
