@@ -54,6 +54,31 @@ def test_gradients_of_images_with_channels_last_lie_so(name, dtype):
     torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(("size", "count"), [(17, 5), (28, 5), (16, 29), (3, 7), (10, 4), (12, 4)])
+def test_gradients_of_means_of_windows_that_differ_in_length(size, count, channels_last):
+    def pooled(x):
+        return F.adaptive_avg_pool2d(x, (count, 3)), F.adaptive_avg_pool1d(x.flatten(0, 1).transpose(1, 2), count)
+
+    x = torch.randn(2, 3, size, 20, dtype=torch.float64)
+    x = (x.to(memory_format=torch.channels_last) if channels_last else x).requires_grad_()
+    fast = dovetail.jit(pooled)
+    for _ in range(2):
+        gradients = []
+        for fn in (pooled, fast):
+            results = fn(x)
+            gradients.append(torch.autograd.grad(sum(y.sin().sum() for y in results), x)[0])
+        torch.testing.assert_close(*gradients)
+    single = dovetail.jit(lambda x: F.adaptive_avg_pool2d(x, (count, 3)))
+    assert single(x).grad_fn is not None
+    assert "index_add" not in dovetail.last_backward_traces(single)[-1].python()
+
+
+def test_means_of_windows_that_differ_in_length_are_differentiated_twice():
+    x = torch.randn(1, 2, 5, 17, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(dovetail.jit(lambda x: F.adaptive_avg_pool2d(x, 3)), x)
+
+
 @pytest.mark.parametrize("kernel", [2, 3, 4])
 @pytest.mark.parametrize("value", [-INF, INF, float("nan")])
 def test_places_of_special_values_in_small_and_large_windows(kernel, value):

@@ -115,10 +115,14 @@ def _of_group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None,
     return out
 
 
-CLOSED_FORMS: dict[Symbol, Rule] = {layer_norm: _of_layer_norm, batch_norm_functional: _of_batch_norm, group_norm: _of_group_norm}
+CLOSED_FORMS: dict[Symbol, Rule] = {  # the registry: symbol -> a grad rule in interleaved form; pooling adds those of its means
+    layer_norm: _of_layer_norm,
+    batch_norm_functional: _of_batch_norm,
+    group_norm: _of_group_norm,
+}
 
 
 def closed_form(line: BoundSymbol) -> Rule | None:
-    """Return the grad rule, in interleaved form, of a normalisation of real numbers; None for other lines, and for one of nothing."""
+    """Return the grad rule, in interleaved form, of a line that has a closed form; None for other lines, and for one of nothing."""
     rule = CLOSED_FORMS.get(line.symbol)
     return rule if rule is not None and line.args and line.args[0].spec.numel else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from dovetail.errors import require, require_dtype
 from dovetail.langs import core
 from dovetail.langs.torch.binding.symbol import Tensor, torchquery, torchsymbol
 from dovetail.langs.torch.convolution import Ints, ints, sliding
+from dovetail.langs.torch.norm_gradients import CLOSED_FORMS
 from dovetail.langs.torch.padding import positions
 from dovetail.prims import TensorSpec
 from dovetail.prims.shape import flat_reshape
@@ -23,6 +25,8 @@ from dovetail.prims.sizes import float_of
 from dovetail.prims.spec import ceildiv, is_channels_last, prod
 from dovetail.torch_internals import C_NN
 
+FULL_ROW = 16  # elements of a row from which looking up shares takes less time than adding them in place: it fills vectors
+MOST_PLACES = 512  # places in a dimension that programs write out
 FEW = 9  # elements of a window that are compared one after the other, as many as 3 x 3
 
 Sizes = int | Sequence[int | None]
@@ -444,7 +448,9 @@ class _Cover:
         self.n, self.count = x.spec.shape[dim], count
         self.even = count > 0 and self.n % count == 0
         self.length = self.n // count if self.even else ceildiv(self.n, max(count, 1)) + 1
-        i = positions(x, count)
+        is_small = type(self.n) is int and type(count) is int and (self.n + 1) * (count + 1) < 1 << 31
+        self.dtype = dtypes.int32 if is_small else dtypes.int64  # vectors divide the former
+        i = positions(x, count, dtype=self.dtype)
         self.start = prims.floordiv(prims.mul(i, self.n), max(count, 1))
         self.end = core.floordiv(core.add(core.mul(core.add(i, 1), self.n), count - 1), max(count, 1))
 
@@ -453,30 +459,58 @@ class _Cover:
         if self.even:
             return prims.unfold(x, dim=dim, size=self.length, step=self.length)
         shape = (self.count, self.length)
-        within = _along(positions(x, self.length), shape, 1)
+        within = _along(positions(x, self.length, dtype=self.dtype), shape, 1)
         places = core.minimum(core.add(_along(self.start, shape, 2), within), _along(core.sub(self.end, 1), shape, 2))
-        rows = prims.take(x, flat_reshape(places, (prod(shape),)), dim=dim)
+        rows = prims.take(x, core.convert(flat_reshape(places, (prod(shape),)), dtypes.int64), dim=dim)
         rows = prims.reshape(rows, shape=(*x.spec.shape[:dim], *shape, *x.spec.shape[dim + 1 :]))
         rank = len(rows.spec.shape)
         return prims.transpose(rows, order=(*range(dim + 1), *range(dim + 2, rank), dim + 1))
 
     def mean(self, x: Tensor, dim: int) -> Tensor:
         """Return the means of the windows."""
+        total = self.sum(x, dim)
+        return core.div(total, self._sizes(total, dim))
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        """Return the sums of the windows."""
         windows = self.extract(x, dim)
         last = len(windows.spec.shape) - 1
         if self.even:
-            return core.div(prims.sum(windows, dims=(last,)), self.length)
-        sizes = prims.sub(self.end, self.start)
+            return prims.sum(windows, dims=(last,))
         shape = (self.count, self.length)
-        inside = prims.lt(_along(positions(x, self.length), shape, 1), _along(sizes, shape, 2))
+        inside = prims.lt(_along(positions(x, self.length, dtype=self.dtype), shape, 1), _along(prims.sub(self.end, self.start), shape, 2))
         inside = prims.broadcast_in_dim(inside, shape=windows.spec.shape, dims=(dim, last))
-        total = prims.sum(prims.where(inside, windows, 0.0), dims=(last,))
-        return core.div(total, _along(core.convert(sizes, total.spec.dtype), total.spec.shape, len(total.spec.shape) - dim))
+        return prims.sum(prims.where(inside, windows, 0.0), dims=(last,))
+
+    def spread_mean(self, g: Tensor, dim: int) -> Tensor:
+        """Return the gradient of what the means are of: for each element the shares of the windows that it lies in.
+
+        These are neighbours, and cover the windows as windows cover elements: from floor(j count / n) to ceil((j + 1) count / n).  Of few
+        elements, places and sizes are written out, since they would be computed by divisions for each element of each row.
+        """
+        n, count, device = self.n, self.count, g.spec.device
+        if self.even or count > n or n > MOST_PLACES:
+            return _Cover(g, dim, n).sum(core.div(g, self._sizes(g, dim)), dim)
+        sizes = tuple([float(ceildiv((i + 1) * n, count) - i * n // count) for i in range(count)])
+        first, last = tuple([j * count // n for j in range(n)]), tuple([ceildiv((j + 1) * count, n) - 1 for j in range(n)])
+        sizes = prims.tensor_from_sequence(values=sizes, dtype=g.spec.dtype, device=device)
+        first, last = (prims.tensor_from_sequence(values=places, dtype=dtypes.int64, device=device) for places in (first, last))
+        from_end = len(g.spec.shape) - dim
+        shares = core.div(g, _along(sizes, g.spec.shape, from_end))
+        one, other = (prims.take(shares, places, dim=dim) for places in (first, last))
+        return core.add(one, prims.where(_along(prims.ne(first, last), one.spec.shape, from_end), other, 0.0))
+
+    def _sizes(self, total: Tensor, dim: int) -> Any:
+        """Return how many elements each window has, along `dim` of `total`."""
+        if self.even:
+            return self.length
+        return _along(core.convert(prims.sub(self.end, self.start), total.spec.dtype), total.spec.shape, len(total.spec.shape) - dim)
 
     def coordinate(self, within: Tensor, from_end: int) -> Tensor:
         """Return the coordinate of element `within` of each window."""
         shape = within.spec.shape
-        return core.minimum(core.add(_along(self.start, shape, from_end), within), _along(core.sub(self.end, 1), shape, from_end))
+        start, end = (core.convert(_along(x, shape, from_end), within.spec.dtype) for x in (self.start, core.sub(self.end, 1)))
+        return core.minimum(core.add(start, within), end)
 
 
 def _adaptive_avg_pool(spatial: int, x: Tensor, output_size: Any) -> Tensor:
@@ -496,6 +530,27 @@ def _adaptive_avg_pool(spatial: int, x: Tensor, output_size: Any) -> Tensor:
             out = _Cover(x, first + i, count).mean(out, first + i)
     out = core.convert(out, x.spec.dtype)
     return _formatted(out, x, spatial if spatial < 3 else 0)
+
+
+def _of_adaptive_avg_pool(spatial: int, input: Tensor, output_size: Any) -> Any:
+    """Differentiate the means of windows that differ in length; line by line, the gradient of each would be added in place."""
+    counts, shape = _output_sizes(input.spec, spatial, output_size), input.spec.shape
+    if not all([type(n) is int for n in (*counts, *shape)]) or not prod(counts) or shape[-1] < FULL_ROW:
+        return NotImplemented
+    first = len(shape) - spatial
+    covers = [_Cover(input, first + i, count) for i, count in enumerate(counts)]
+    if all([cover.even for cover in covers]):
+        return NotImplemented
+    out = _adaptive_avg_pool(spatial, input, output_size)
+    g = core.convert(prims.get_grad(out), core.wide(input.spec.dtype))
+    for i, cover in reversed(tuple(enumerate(covers))):
+        g = cover.spread_mean(g, first + i)
+    prims.put_grad(input, _formatted(core.convert(g, input.spec.dtype), input, spatial if spatial < 3 else 0))
+    return out
+
+
+_MEANS = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
+CLOSED_FORMS.update({pool: partial(_of_adaptive_avg_pool, spatial) for spatial, pool in enumerate(_MEANS, start=1)})
 
 
 def _adaptive_max_pool(spatial: int, x: Tensor, output_size: Any, return_indices: bool) -> Any:
