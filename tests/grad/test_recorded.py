@@ -9,6 +9,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import dovetail
+import dovetail.extend
+from dovetail import prims
 
 INDEX = torch.tensor([[0, 2, 1], [2, 0, 0]])
 LAYERS = {
@@ -30,10 +32,16 @@ RECORDED = {
     "an argument that is returned": (lambda x: (torch.logcumsumexp(x, 0), x.mT), (4, 3)),
     "a view of a result that is returned": (lambda x: (y := torch.logcumsumexp(x, 0), y[1:], y.detach()), (4, 3)),
 }
+WEIGHT = torch.randn(2, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+RECORDED |= {
+    "a product behind it": (lambda x: F.linear(torch.logcumsumexp(x, 0)[-1:], WEIGHT), (4, 3)),
+    "a product before it": (lambda x: torch.logcumsumexp(torch.matmul(WEIGHT, x), 0), (3, 3)),
+}
 OTHERS = {
     "an operation of ours": lambda x: torch.logcumsumexp(x, 0) * 2,
     "an operation of ours before it": lambda x: torch.logcumsumexp(x * 2, 0),
     "a write": lambda x: x.kthvalue(2, -1)[0].add_(1),
+    "products alone": lambda x: F.linear(torch.matmul(x, x.mT), torch.ones(2, 4, dtype=x.dtype)),
     "a checkpoint": lambda x: checkpoint(lambda x: torch.logcumsumexp(x, 0), x, use_reentrant=False),
 }
 
@@ -168,3 +176,41 @@ def test_the_contract_is_checked(monkeypatch):
     monkeypatch.setenv("DOVETAIL_CHECK", "1")
     fn, x = lambda x: torch.logcumsumexp(x, 0).mT, point(3, 3)
     same(trained(dovetail.jit(fn), x), trained(fn, x))
+
+
+def test_the_rule_of_a_user_comes_first():
+    def rule(input, weight):
+        y = prims.matmul(input, prims.transpose(weight, order=(1, 0)))
+        prims.put_grad(input, prims.get_grad(y).sum() * torch.ones_like(input))
+        return y
+
+    x = point(4, 3)
+    dovetail.extend.register_grad(F.linear, rule)
+    try:
+        fast = dovetail.jit(lambda x: F.linear(torch.logcumsumexp(x, 0), WEIGHT))
+        fast(x).sum().backward()
+    finally:
+        dovetail.extend.register_grad(F.linear, None)
+    assert dovetail.last_backward_traces(fast)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), F.linear(torch.logcumsumexp(x, 0), WEIGHT))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_recurrent_layer_and_a_head_are_recorded(frozen):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.LSTM(3, 4), nn.Linear(4, 2)
+            self.head.requires_grad_(not frozen)
+
+        def forward(self, x):
+            return self.head(self.layer(x)[0][-1])
+
+    model = Model().double()
+    fast = dovetail.jit(model, executors=["llvm", "torch"])
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for length in (5, 5, 7):
+        x = point(length, 2, 3)
+        same(trained(fast, x, *parameters), trained(model, x, *parameters))
+    assert not dovetail.last_backward_traces(fast)
