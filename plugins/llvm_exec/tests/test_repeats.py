@@ -60,6 +60,17 @@ def picked(x):
     return torch.index_select(F.softplus(x[:1]).log1p(), 1, torch.arange(8192) % 32) + x[0, 0]
 
 
+def spread_over_windows(x):
+    """A value for each window of four elements, at all of them."""
+    y = F.gelu(x) * x.exp()
+    wide = y[..., None].expand(*y.shape, 2).reshape(y.shape[0], -1) + 1
+    return wide[:, None].expand(y.shape[0], 2, wide.shape[1]).reshape(-1, wide.shape[1])
+
+
+def spread_for_little(x):
+    return (x + 1)[..., None].expand(*x.shape, 8).reshape(x.shape[0], -1)
+
+
 PROGRAMS = {
     positions: {"pow": 1, "sin": 1, "cos": 1},
     rotations: {"mul": 1},
@@ -70,6 +81,8 @@ PROGRAMS = {
     joined_in_turns: {"cat": 1},
     joined_in_turns_for_little: {},
     picked: {"log1p": 1},
+    spread_over_windows: {"mul": 1},
+    spread_for_little: {},
 }
 
 

@@ -1,6 +1,7 @@
 """Values that are stored before loops read them, since the loops would compute them again and again.
 
     x / 10000 ** (i / 128)      for the 512 rows of x, the powers are those of 128 numbers: they are computed once, and read
+    gelu'(x) over windows       the gradient of an average of gelus, of which each is that of four elements
     stack((sin(x), cos(x)), -1) sines and cosines take turns in memory, and no vector holds one kind: each kind is computed on its own
 
 An expression is computed in the outermost loop that it varies with, so what is repeated along inner loops alone is computed once as it is.
@@ -23,10 +24,11 @@ RUN = 16  # elements of one kind side by side that fill a vector
 
 def repeated(nodes: Sequence[Node], stored: Collection[Node]) -> set[Node]:
     """Return those of `nodes`, in their order of computation, that are worth storing; the `stored` ones and reductions are read as they are."""
-    worth, costs = set[Node](), dict[Node, float]()
+    worth, costs, spread = set[Node](), dict[Node, float](), _spread(nodes, stored)
     readers = {x: node for node in nodes if not node.is_view for x in node.nodes}
     for node in nodes:
-        for x, evaluations in _reads(node, readers):
+        widened = [(x, spread[x.base] * hint_of(x.base.numel)) for x in node.nodes if x.base in spread]
+        for x, evaluations in (*_reads(node, readers), *widened):
             base = x.base
             if base in stored or base in worth or base.reduces or evaluations < TIMES * hint_of(base.numel):
                 continue
@@ -49,6 +51,27 @@ def _cost_behind(node: Node, nodes: Sequence[Node]) -> float:
         if not reached.isdisjoint(x.nodes):
             reached.add(x)
     return sum([_own_cost(x) for x in reached])
+
+
+def _spread(nodes: Sequence[Node], stored: Collection[Node]) -> dict[Node, int]:
+    """Return what copies spread over a few elements side by side each, and how often an element of it is computed.
+
+    The gradient of a window is that of each of its elements, and a copy puts these where they lie: no loop goes over the elements of one window.
+    """
+    spread, times, copied = dict[Node, int](), dict[Node, int](), set[Node]()
+    for node in reversed(nodes):
+        if node.is_view or node.reduces or node in stored:
+            continue
+        for base in {x.base for x in node.nodes}:
+            count, elements = times.get(node, 1), hint_of(base.numel)
+            if (node.op == "copy" or node in copied) and elements:
+                if hint_of(node.numel) == elements:
+                    copied.add(base)
+                elif (wider := hint_of(node.numel) // elements) < RUN:
+                    count *= max(wider, 1)
+                    spread[base] = max(spread.get(base, 1), count)
+            times[base] = max(times.get(base, 1), count)
+    return spread
 
 
 def _reads(node: Node, readers: dict[Node, Node]) -> Iterator[tuple[Node, int]]:
