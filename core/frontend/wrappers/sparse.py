@@ -68,7 +68,10 @@ class SparseMatrices:
         options = {name: value for name, value in options.items() if value not in (None, False, same.get(name))}
         traced = isinstance(indices, TensorProxy) and isinstance(values, TensorProxy) and len(values.shape) == 1
         if not traced or size is None or len(size) != 2 or indices.dtype is not torch.int64 or options:
-            raise _untraced("torch.sparse_coo_tensor of other than two rows of positions, a vector of values and a size")
+            raise Unsupported(
+                "torch.sparse_coo_tensor is traced with two rows of int64 positions, a vector of values and a size, without other arguments; "
+                f"create other tensors outside the compiled function\n  called at {user_line()}"
+            )
         return self._new(torch.sparse_coo, indices[0], indices[1], values, tuple(size), in_order, indices)
 
     def _new(self, layout: torch.layout, *parts: Any) -> torch.Tensor:
