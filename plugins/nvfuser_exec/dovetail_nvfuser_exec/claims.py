@@ -18,7 +18,7 @@ REASONS: dict[str, str] = {
         ("uniform", "normal", "bernoulli", "exponential", "randint", "randperm", "multinomial"), "leaves draws to the device's generator"
     ),
     **dict.fromkeys(("uniform_philox", "normal_philox"), "counts the numbers that it draws by its own threads, not as the prims' Philox does"),
-    **dict.fromkeys(("index_add", "index_put", "scatter_add", "embedding_backward"), "has no operation that adds up at repeated positions"),
+    **dict.fromkeys(("index_add", "index_put", "scatter_add", "embedding_backward", "coo_mm"), "has no operation that adds up at repeated positions"),
     **dict.fromkeys(("index", "index_copy"), "has no operation for positions in several dimensions"),
     **dict.fromkeys(("convolution", "convolution_input_grad", "convolution_weight_grad"), "leaves convolutions to cuDNN"),
     **dict.fromkeys(("flip", "put_slice", "put_diagonal", "diagonal", "unfold", "fold_add"), "has no operation that permutes elements this way"),
