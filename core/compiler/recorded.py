@@ -23,7 +23,7 @@ from dovetail.trace.passes.grad import registered
 
 
 def may_be_recorded(computation: Trace, compilation: Compilation) -> bool:
-    """Return whether autograd may record a pure program: grad mode is on, nothing is written, and nobody is to see or change a backward."""
+    """Return whether autograd may record a pure program: grad mode is on, nothing is written, and neither passes nor ranks need a backward."""
     if not torch.is_grad_enabled() or compilation.passes or compilation.distribution is not None or compilation.layouts:
         return False
     if compilation.stage_bytes is not None or computation.saved_writes or compilation.environment.repeated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -187,7 +188,7 @@ def _prefers_real(func: Callable, args: tuple, kwargs: dict) -> bool:
         return True
     if not _fake_mode.cache_info().currsize:
         return _is_by_shape(func, args, kwargs)
-    return name_of(func).startswith("torch.fft.") and not _fakes_lie_as_real() and _is_by_shape(func, args, kwargs, most=None)
+    return name_of(func).startswith("torch.fft.") and not _fakes_lie_as_real() and _is_by_shape(func, args, kwargs, most=math.inf)
 
 
 @functools.cache
@@ -203,7 +204,7 @@ def _fakes_lie_as_real() -> bool:
         return fakes == strides()
 
 
-def _is_by_shape(func: Callable, args: tuple, kwargs: dict, most: int | None = _SMALL) -> bool:
+def _is_by_shape(func: Callable, args: tuple, kwargs: dict, most: float = _SMALL) -> bool:
     """Return whether a run of a function on real tensors tells as much as one on fake tensors, in little time: on `most` elements."""
     if has_sizes((args, kwargs)):
         return False
@@ -213,7 +214,7 @@ def _is_by_shape(func: Callable, args: tuple, kwargs: dict, most: int | None = _
     tensors = tensors_in((args, kwargs), TensorSpec)
     devices = {x.device.type for x in tensors} or {torch.device(kwargs.get("device") or torch.get_default_device()).type}
     draws = any([isinstance(x, torch.Generator) for x in leaves((args, kwargs))])  # from a generator that a run would advance
-    return devices == {"cpu"} and not draws and 0 not in {x.numel for x in tensors} and (most is None or sum([x.numel for x in tensors]) <= most)
+    return devices == {"cpu"} and not draws and 0 not in {x.numel for x in tensors} and sum([x.numel for x in tensors]) <= most
 
 
 def _run_without_fakes(run: Callable, func: Callable, args: tuple, kwargs: dict) -> FakeRun | None:
