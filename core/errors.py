@@ -122,6 +122,12 @@ def require(condition: bool, message: str, *details: object, error: type[Excepti
         raise _RAISED[error](message.format(*details))
 
 
+def require_traced(condition: bool, message: str, *details: object) -> None:
+    """Raise `Unsupported` unless `condition` holds, for what PyTorch or NumPy does and Dovetail does not; `details` are put into `message`."""
+    if not condition:
+        raise Unsupported(message.format(*details))
+
+
 def require_function(what: str, value: object) -> None:
     """Raise the InputTypeError for an argument that is no function; `what` names the call, or the call and the argument."""
     require(callable(value), "{} expects a function, got {!r}", what, value, error=TypeError)

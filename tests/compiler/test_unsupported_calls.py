@@ -6,6 +6,7 @@ import itertools
 import threading
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -95,6 +96,35 @@ def test_calls_that_can_be_traced_are_compiled_beside_others():
     for sparse in (True, False, True, False):
         torch.testing.assert_close(compiled(torch.ones(3), sparse), torch.full((3,), 2.0))
     assert compiled.cache_info().programs == 1
+
+
+WITHOUT_A_DTYPE = {
+    "creating": lambda x: torch.zeros(3, dtype=torch.complex32).dtype,
+    "drawing": lambda x: torch.randn(3, dtype=torch.complex32).shape,
+    "converting": lambda x: x.to(torch.complex32).to(torch.complex64),
+    "viewing": lambda x: torch.stack([x, x], -1).half().view(torch.complex32).to(torch.complex64),
+    "promotion": lambda x: (x.half() * 1j).to(torch.complex64),
+    "promotion of a tensor": lambda x: (x.half() + torch.ones((), dtype=torch.complex64)).to(torch.complex64),
+    "result_type": lambda x: torch.result_type(x.half(), 1j),
+    "complex of halves": lambda x: torch.complex(x.half(), x.half()).to(torch.complex64),
+    "a number of NumPy": lambda x: (x.numpy() * np.longdouble(2)).dtype,
+    "an array of NumPy": lambda x: (x.numpy() + np.ones(3, np.longdouble)).dtype,
+    "a class of NumPy": lambda x: np.add(x.numpy(), np.ma.masked_less(np.arange(3.0), 1)).sum(),
+    "a method of C code on a class of NumPy": lambda x: np.ma.masked_less(np.arange(3.0), 1).sum() + x.numpy().sum(),
+    "strings": lambda x: x.numpy().astype(str).tolist(),
+    "sorting complex numbers": lambda x: np.sort(x.numpy() * 1j),
+    "the largest complex number": lambda x: np.max(x.numpy() + 1j),
+    "where the largest is": lambda x: np.argmax(x.numpy() + 1j),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode", "ignore:ComplexHalf")
+@pytest.mark.parametrize("program", WITHOUT_A_DTYPE.values(), ids=WITHOUT_A_DTYPE)
+def test_what_only_pytorch_or_numpy_can_hold_or_order_runs_in_eager_mode(program):
+    compiled, x = dovetail.jit(program), torch.tensor([2.0, -1.0, 3.0])
+
+    for _ in range(2):
+        assert np.all(np.asarray(compiled(x) == program(x)))
 
 
 @pytest.mark.filterwarnings("ignore:.*run in eager mode")

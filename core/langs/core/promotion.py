@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail import dtypes
 from dovetail.dtypes import DType
-from dovetail.errors import require, require_dtype
+from dovetail.errors import require, require_traced
 from dovetail.prims import recorder
 from dovetail.prims.sizes import Size
 from dovetail.trace import NumberProxy, TensorProxy
@@ -60,8 +60,8 @@ def _combined(strong: DType, weak: DType) -> DType:
         return strong
     if strong.kind == "float":
         complex_ = recorder.get().environment.complex_of(strong)
-        refusal = "{} with a complex operand gives a complex dtype of half precision, which is not supported; convert to float32 first"
-        require_dtype(complex_ is not None, refusal, strong.name)
+        refusal = "{} with a complex operand gives a complex dtype of half precision, which is not traced; convert to float32 first"
+        require_traced(complex_ is not None, refusal, strong.name)
         return complex_
     return dtypes.wider(strong, weak) if weak.inexact or strong is dtypes.bool_ else strong
 

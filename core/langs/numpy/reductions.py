@@ -9,7 +9,7 @@ import numpy as np
 
 from dovetail import dtypes, prims
 from dovetail.dtypes import DType
-from dovetail.errors import require
+from dovetail.errors import require, require_traced
 from dovetail.langs import core
 from dovetail.langs.numpy.symbol import LANGUAGE, array, dtype_of, numpysymbol
 from dovetail.prims import Symbol
@@ -132,6 +132,7 @@ def _not_empty(x: TensorProxy, axis: Axis, what: str) -> TensorProxy:
 
 def _which(prim: Symbol, a: Any, axis: int | None, keepdims: bool) -> TensorProxy:
     x = _not_empty(array(a), axis, prim.name)
+    _require_real(x, prim.name)
     x = core.convert(x, dtypes.uint8) if x.spec.dtype is dtypes.bool_ else x
     dim = None if axis is None else core.canonical_dim(axis, len(x.spec.shape))
     out = prim(x, dim=dim)
@@ -254,7 +255,7 @@ def nanstd(a: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdi
 
 
 def _require_real(x: TensorProxy, name: str) -> None:
-    require(x.spec.dtype.kind != "complex", "{} of complex numbers is not supported; take real and imaginary parts", name, error=NotImplementedError)
+    require_traced(x.spec.dtype.kind != "complex", "{} of complex numbers is not traced; take real and imaginary parts", name)
 
 
 def _largest(prim: Symbol, a: Any, axis: Axis, keepdims: bool, lowest: float) -> TensorProxy:

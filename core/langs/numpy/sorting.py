@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import InputDimensionError, require
+from dovetail.errors import InputDimensionError, require, require_traced
 from dovetail.langs import core
 from dovetail.langs.numpy.reductions import flat
 from dovetail.langs.numpy.symbol import array, dtype_of, not_traced, numpysymbol, of_truth, promote, torch_call
@@ -21,9 +21,7 @@ def _along(a: Any, axis: int | None) -> tuple[TensorProxy, int]:
 
 
 def _real(x: TensorProxy) -> TensorProxy:
-    require(
-        x.spec.dtype.kind != "complex", "complex numbers are not sorted in compiled functions; sort their absolute values", error=NotImplementedError
-    )
+    require_traced(x.spec.dtype.kind != "complex", "sorting complex numbers is not traced; sort their absolute values")
     return x
 
 
@@ -187,11 +185,11 @@ def diff(a: Any, n: int = 1, axis: int = -1):
 @numpysymbol("numpy.interp")
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None):
     """The values at x of straight lines through the points (xp, fp), xp increasing; `left` and `right` beyond the ends."""
-    require(period is None, "a periodic interp is not traced; reduce x, xp and fp to one period", error=NotImplementedError)
+    require_traced(period is None, "a periodic interp is not traced; reduce x, xp and fp to one period")
     x, xp, fp = map(array, (x, xp, fp))
     for each in (x, xp):
         require(each.spec.dtype.kind != "complex", "Cannot cast array data of {} to float64; take .real or .imag", each.spec.dtype, error=TypeError)
-    require(fp.spec.dtype.kind != "complex", "complex values of interp are not traced; take .real and .imag", error=NotImplementedError)
+    require_traced(fp.spec.dtype.kind != "complex", "complex values of interp are not traced; take .real and .imag")
     x, xp, fp = (core.convert(each, dtypes.float64) for each in (x, xp, fp))
     require(xp.spec.shape == fp.spec.shape and len(xp.spec.shape) == 1, "fp and xp are not of the same length", error=ValueError)
     require(xp.spec.numel > 0, "array of sample points is empty", error=ValueError)

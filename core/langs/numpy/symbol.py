@@ -14,7 +14,7 @@ import torch
 from dovetail import dtypes, prims
 from dovetail.devices import cpu
 from dovetail.dtypes import DType
-from dovetail.errors import InputDimensionError, InputIndexError, InputRuntimeError, InputValueError, Unsupported, require
+from dovetail.errors import InputDimensionError, InputIndexError, InputRuntimeError, InputValueError, Unsupported, require, require_traced
 from dovetail.langs import core
 from dovetail.langs.context import Language
 from dovetail.langs.numpy.proxy import NumpyProxy
@@ -204,9 +204,9 @@ def operands(tree: Any) -> Any:
         if isinstance(x, TensorProxy) or not isinstance(x, (np.ndarray, np.generic)):
             return x
         if isinstance(x, np.generic):
-            require(x.dtype in FROM_NUMPY, "numbers of {} are not supported; convert with astype first", x.dtype, error=TypeError)
+            require_traced(x.dtype in FROM_NUMPY, "a number of {} is not traced; convert with astype first", x.dtype)
             return full((), x.item(), x.dtype)
-        require(type(x) is np.ndarray, "arrays of the class {} are not supported; pass np.asarray(x)", type(x).__name__, error=TypeError)
+        require_traced(type(x) is np.ndarray, "an array of the class {} is not traced; pass np.asarray(x)", type(x).__name__)
         return trace.environment.lift(((foreign(x),), {}), trace)[0][0]
 
     return tree_map(known, tree)
@@ -216,7 +216,7 @@ def foreign(x: Any) -> Any:
     """Convert a NumPy array to the torch tensor that shares its memory, copied where strides are negative; return anything else itself."""
     if type(x) is not np.ndarray:
         return x
-    require(x.dtype in FROM_NUMPY, "arrays of {} are not traced; convert with astype first", x.dtype, error=TypeError)
+    require_traced(x.dtype in FROM_NUMPY, "an array of {} is not traced; convert with astype first", x.dtype)
     fits = x.flags.writeable and x.flags.aligned and not any([step < 0 or step % x.itemsize for step in x.strides])
     return torch.from_numpy(x if fits else np.array(x, order="C"))
 
@@ -224,7 +224,7 @@ def foreign(x: Any) -> Any:
 def dtype_of(dtype: Any) -> DType:
     """Convert a NumPy dtype, its name or its scalar type to Dovetail's."""
     converted = FROM_NUMPY.get(np.dtype(dtype))
-    require(converted is not None, "{} is a dtype that Dovetail does not know; use another", dtype, error=TypeError)
+    require_traced(converted is not None, "the dtype {} of NumPy is not traced; use another", dtype)
     return converted
 
 

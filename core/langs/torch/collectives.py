@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from dovetail import prims
-from dovetail.errors import require
+from dovetail.errors import require, require_traced
 from dovetail.langs.torch.binding.names import not_traced
 from dovetail.langs.torch.binding.refused import REFUSED
 from dovetail.langs.torch.binding.symbol import TABLE, Tensor, torchquery
@@ -57,7 +57,7 @@ def _resolved(group: Any) -> Any:
     if hasattr(mesh, "get_group"):
         return mesh.get_group(*dim)
     if isinstance(group, list):
-        require(group == list(range(distributed.get_world_size())), "ranks {} as a group are not traced; pass the process group", group)
+        require_traced(group == list(range(distributed.get_world_size())), "ranks {} as a group are not traced; pass the process group", group)
         return None
     return group
 
@@ -73,7 +73,7 @@ def _rank(group: Any, rank: int | None, group_rank: int | None) -> int:
 def _reduction(op: Any) -> str:
     name = str(op).rpartition(".")[2].lower() if not isinstance(op, str) else op.lower()
     known = name in collectives.REDUCTIONS
-    require(known, "the reduction {} is not traced; use one of {}", op, ", ".join(collectives.REDUCTIONS), error=NotImplementedError)
+    require_traced(known, "the reduction {} is not traced; use one of {}", op, ", ".join(collectives.REDUCTIONS))
     return name
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dovetail import dtypes, prims
-from dovetail.errors import require, require_dtype
+from dovetail.errors import require, require_dtype, require_traced
 from dovetail.langs import core
 from dovetail.langs.core.promotion import kind_of
 from dovetail.langs.torch.binding.opaque import differentiate_by_autograd
@@ -479,6 +479,7 @@ def angle(input: Tensor):
 def complex(real: Tensor, imag: Tensor):
     """real + i * imag, of float32 or float64."""
     require(real.spec.dtype is imag.spec.dtype, "expected parts of one dtype, got {} and {}; convert one of them", real.spec, imag.spec)
+    require_traced(real.spec.dtype is not dtypes.float16, "complex numbers of half precision are not traced; convert the parts to float32 first")
     require_dtype(real.spec.dtype in dtypes.REAL_OF.values(), "expected float32 or float64 parts, got {}; convert them first", real.spec)
     return prims.complex(*core.alike(real, imag, dtype=real.spec.dtype))
 

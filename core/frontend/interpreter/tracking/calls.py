@@ -40,7 +40,7 @@ from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.listeners import LOGGING_CALLS, log
 from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, PASSING, TABLE
-from dovetail.frontend.interpreter.tracking.mirrors import original
+from dovetail.frontend.interpreter.tracking.mirrors import Mirror, original
 from dovetail.frontend.interpreter.tracking.output import call_of_stream, is_stream_call
 from dovetail.frontend.interpreter.tracking.rules import (
     CHANGING,
@@ -271,6 +271,7 @@ class Calls:
         """
         if rule is DEEP:
             read = self.all_read_by_c([*args, *kwargs.values()], into_arrays=is_of_numpy(function))
+            _check_self(function, read)
             return read[: len(args)], dict(zip(kwargs, read[len(args) :], strict=True))
         created = _created_class(function)
         if issubclass(created, dict):
@@ -391,6 +392,17 @@ def _iterates(function: Any) -> bool:
         function.__module__ == "itertools" or function.__name__ in ("join", "from_iterable", "fromkeys")
     )
     return named or (isinstance(function, BuiltinFunctionType) and function in _ITERATING)
+
+
+def _check_self(method: Any, args: list[Any]) -> None:
+    """Refuse a method of a class in C on an object that C code sees a mirror of, which is no instance of that class."""
+    owner = getattr(method, "__objclass__", object)
+    if args and isinstance(args[0], Mirror) and not isinstance(args[0], owner):
+        kind = type(args[0].value).__qualname__
+        raise Unsupported(
+            f"{owner.__qualname__}.{method.__name__}() is C code, called on a {kind}, of which it may call methods in Python unseen; "
+            "call it outside the compiled function"
+        )
 
 
 def _created_class(function: Any) -> type:

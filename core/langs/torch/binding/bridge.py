@@ -9,7 +9,7 @@ import torch
 from dovetail import devices, dtypes
 from dovetail.devices import Device
 from dovetail.dtypes import DType
-from dovetail.errors import Unsupported, require
+from dovetail.errors import Unsupported, require, require_traced
 from dovetail.langs.core import default_float
 from dovetail.prims import TensorSpec, recorder
 from dovetail.prims.spec import normal_strides
@@ -43,7 +43,7 @@ def dtype_of(dtype: torch.dtype | type | None, default: DType | None = None) -> 
     dtype = PYTHON_DTYPES.get(dtype, dtype) if isinstance(dtype, type) else dtype
     require(isinstance(dtype, torch.dtype), "expected a torch.dtype, got {!r}", dtype, error=TypeError)
     result = FROM_TORCH.get(dtype)
-    require(result is not None, "{} is not a supported dtype; convert the tensor to another dtype first", dtype, error=NotImplementedError)
+    require_traced(result is not None, "{} is not traced; convert the tensor to another dtype", dtype)
     return result
 
 
