@@ -107,6 +107,7 @@ WITHOUT_A_DTYPE = {
     "promotion of a tensor": lambda x: (x.half() + torch.ones((), dtype=torch.complex64)).to(torch.complex64),
     "result_type": lambda x: torch.result_type(x.half(), 1j),
     "complex of halves": lambda x: torch.complex(x.half(), x.half()).to(torch.complex64),
+    "complex view": lambda x: torch.view_as_complex(torch.stack([x, x], -1).half()).to(torch.complex64),
     "a number of NumPy": lambda x: (x.numpy() * np.longdouble(2)).dtype,
     "an array of NumPy": lambda x: (x.numpy() + np.ones(3, np.longdouble)).dtype,
     "a class of NumPy": lambda x: np.add(x.numpy(), np.ma.masked_less(np.arange(3.0), 1)).sum(),

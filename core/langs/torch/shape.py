@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from dovetail import prims
+from dovetail import dtypes, prims
 from dovetail.devices import cpu
-from dovetail.errors import ValueDependent, require
+from dovetail.errors import ValueDependent, require, require_traced
 from dovetail.langs import core
 from dovetail.langs.torch.binding.bridge import dtype_of
 from dovetail.langs.torch.binding.opaque import opaque
@@ -336,6 +336,7 @@ def view_as_real(input: Tensor):
 @torchsymbol("torch.view_as_complex")
 def view_as_complex(input: Tensor):
     """The last dimension, of size 2, as the parts of complex numbers."""
+    require_traced(input.spec.dtype is not dtypes.float16, "complex numbers of half precision are not traced; convert the parts to float32 first")
     return prims.view_as_complex(input)
 
 
