@@ -13,7 +13,8 @@ COLUMNS = ("right", "eager", "refused", "wrong", "crashed", "stopped")
 INTRODUCTION = """Models and functions of other libraries, unchanged, compiled with `dovetail.jit` and run beside eager mode from the same seeds:
 outputs, gradients of all parameters and buffers, in four calls. `make ecosystem` runs this table again, in an environment of its own
 with the versions below; `make ecosystem ONLY="timm .* train"` tries a part of it. For your own model, `dovetail.verify(model, *args)`
-compares line by line, and `dovetail.explain` says what runs where.
+compares line by line, and `dovetail.explain` says what runs where. `pytest --dovetail` runs
+[your own tests compiled](conformance.md#your-own-tests-compiled).
 
 A case is *right* where everything agrees (to 1e-4 of the largest value, 1e-2 under bf16, or eight times eager's own distance from
 float64; where rounding decides on which side of a jump a value lies, as that of a ReLU's gradient, the case has to agree in float64,
