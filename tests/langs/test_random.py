@@ -44,6 +44,8 @@ DRAWS = {
     "random_": lambda x: x.clone().random_(),
     "random_ up to": lambda x: torch.empty(5, dtype=torch.int64).random_(10),
     "random_ between": lambda x: torch.empty(5).random_(3, to=9),
+    "random_ from": lambda x: torch.empty(5, dtype=torch.int16).random_(-20000, None),
+    "random_ from, by name": lambda x: torch.empty(5).random_(**{"from": 3, "to": None}),
     "geometric_": lambda x: x.clone().geometric_(0.5),
     "cauchy_": lambda x: x.clone().cauchy_(),
     "log_normal_": lambda x: x.clone().log_normal_(),
@@ -103,11 +105,25 @@ def test_a_tensor_is_filled_in_the_order_of_its_memory(name, layout):
         assert results[1][0].stride() == results[0][0].stride()
 
 
-@pytest.mark.parametrize("name", [n for n in DRAWS if n not in ("geometric_", "cauchy_", "log_normal_", "random_")])
+OPAQUE = ("geometric_", "cauchy_", "log_normal_", "random_", "random_ from", "random_ from, by name")
+
+
+@pytest.mark.parametrize("name", [n for n in DRAWS if n not in OPAQUE])
 def test_the_prims_draw_in_the_same_shape_and_dtype(name):
     got = harness.ours(DRAWS[name], (X.clone(),), {}, harness.ways()["decomposed"]).leaves[0]
     want = DRAWS[name](X.clone())
     assert (got.shape, got.dtype, got.stride()) == (want.shape, want.dtype, want.stride())
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [((), {"from": 2}), ((2,), {"from": 1}), ((None,), {}), ((2, 1), {}), ((3,), {})])
+def test_random_raises_what_eager_mode_raises(args, kwargs):
+    def draw(x):
+        return x.random_(*args, **kwargs)
+
+    with pytest.raises((TypeError, RuntimeError)) as raised:
+        draw(torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(raised.type):
+        dovetail.jit(draw)(torch.zeros(3, dtype=torch.bool))
 
 
 GENERATED = {

@@ -133,6 +133,7 @@ def integers(shape: tuple[int, ...], low: int, high: int, dtype: DType, device: 
     """Draw integers from low to high - 1 in any dtype that is not complex, bool by conversion."""
     require_dtype(dtype.kind != "complex", "check_random_bounds handles only integral, floating-point and boolean types, got {}", dtype.short)
     if dtype is dtypes.bool_:
+        require(low >= 0 and high <= 2, "from, or to - 1, is out of bounds for bool, which holds 0 and 1, got from={} and to={}", low, high)
         return core.convert(prims.randint(shape=shape, low=low, high=high, dtype=dtypes.uint8, device=device), dtype)
     return prims.randint(shape=shape, low=low, high=high, dtype=dtype, device=device)
 
@@ -336,13 +337,15 @@ def exponential_(self: Tensor, lambd: Number = 1.0, *, generator=None):
 
 @torchsymbol(methods=("random_",), bind=lambda self, *args, **kwargs: ((self, *_bounds_of(args, kwargs)), _drop_defaults(kwargs)))
 def random_(self: Tensor, *bounds: int, generator=None):
-    """Write integers from low (0 when left out) to high - 1, or of the whole range that the dtype holds exactly."""
-    if not bounds or generator is not None:
+    """Write integers from low (0 when left out) to high - 1; where high is None or left out, up to the largest that the dtype holds exactly."""
+    if not bounds or None in bounds or generator is not None:
         return opaque(torch.Tensor.random_, (self, *bounds), {} if generator is None else {"generator": generator})
     low, high = _ends(*bounds)
     return _filled(self, lambda x: integers(x.spec.shape, low, high, x.spec.dtype, x.spec.device))
 
 
 def _bounds_of(args: tuple, kwargs: dict[str, Any]) -> tuple:
-    low, high = kwargs.pop("from", None), kwargs.pop("to", None)
-    return tuple([x for x in (low, *args, high) if x is not None])
+    """Return what random_ got as to, or as from and to: (low, None), which goes up to the largest, is not (high,)."""
+    is_complete = "from" not in kwargs or (not args and "to" in kwargs)
+    require(is_complete, "random_() expects nothing, to, or from and to, got {} and {}", args, list(kwargs), error=TypeError)
+    return (*args, *[kwargs.pop(name) for name in ("from", "to") if name in kwargs])
