@@ -39,35 +39,38 @@ def _operator(name: str) -> Callable:
 
 
 def _binary(name: str) -> Callable:
-    """`x + other`; of an `other` that is no operand, Python asks that: `x == None` is False, `x + "a"` a TypeError."""
+    """`x + other`."""
 
     def operator(self: Any, other: Any) -> Any:
-        meaning = current_language().get(name)
-        if meaning is None:
-            return NotImplemented
-        if isinstance(other, (Proxy, int, float, complex)):
-            return meaning(self, other)
-        try:
-            return meaning(self, other)
-        except InputDtypeError:
-            raise
-        except InputTypeError:
-            return NotImplemented
+        return _applied(current_language().get(name), other, self, other)
 
     return operator
 
 
 def _swapped(name: str) -> Callable:
-    """`2 - x`: the language's "rsub", else its "sub" the other way round."""
+    """`other - x`: the language's "rsub", else its "sub" the other way round."""
 
     def operator(self: Any, other: Any) -> Any:
         language = current_language()
         if (meaning := language.get(f"r{name}")) is not None:
-            return meaning(self, other)
-        meaning = language.get(name)
-        return NotImplemented if meaning is None else meaning(other, self)
+            return _applied(meaning, other, self, other)
+        return _applied(language.get(name), other, other, self)
 
     return operator
+
+
+def _applied(meaning: Callable | None, other: Any, *operands: Any) -> Any:
+    """Apply an operator; of an `other` that is no operand, Python asks that: `x == None` is False, `x + "a"` a TypeError."""
+    if meaning is None:
+        return NotImplemented
+    if isinstance(other, (Proxy, int, float, complex)):
+        return meaning(*operands)
+    try:
+        return meaning(*operands)
+    except InputDtypeError:
+        raise
+    except InputTypeError:
+        return NotImplemented
 
 
 BINARY = {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"}

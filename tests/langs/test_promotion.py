@@ -73,3 +73,28 @@ def refused_in_one_only(name, a, b) -> bool:
     halves = not narrow.isdisjoint({a, b}) and (isinstance(b, complex) or any(isinstance(d, torch.dtype) and d.is_complex for d in (a, b)))
     kernels = any(d in (torch.uint16, torch.uint32, torch.uint64) for d in (a, b))
     return halves or kernels
+
+
+class Unknown:
+    """No operand of any tensor."""
+
+
+REFLECTED = ["radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul", "rlshift", "rrshift", "rand", "ror", "rxor"]
+
+
+@pytest.mark.parametrize("name", [f"__{name}__" for name in ("add", "pow", *REFLECTED)])
+def test_a_method_of_an_operator_declines_what_is_no_operand(name):
+    def decline(x):
+        return getattr(x, name)(Unknown())
+
+    assert decline(torch.ones(2)) is NotImplemented
+    assert dovetail.jit(decline)(torch.ones(2)) is NotImplemented
+
+
+@pytest.mark.parametrize("operator", [lambda x: Unknown() + x, lambda x: None - x, lambda x: [1] @ x, lambda x: {} ** x, lambda x: x + "a"])
+def test_an_operator_of_what_is_no_operand_raises_what_eager_mode_raises(operator):
+    with pytest.raises(TypeError) as raised:
+        operator(torch.ones(2))
+    with pytest.raises(TypeError) as traced:
+        dovetail.jit(operator)(torch.ones(2))
+    assert str(traced.value) == str(raised.value)
