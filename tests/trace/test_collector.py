@@ -1,6 +1,7 @@
 """When the garbage collector runs, and what it walks."""
 
 import gc
+import weakref
 
 import pytest
 
@@ -57,6 +58,34 @@ def test_what_the_user_has_frozen_stays_so_and_is_counted_once(monkeypatch):
     assert len(counts) == 1
     assert gc.get_freeze_count() > collector.FEW
     gc.unfreeze()
+
+
+class Node:
+    def __init__(self):
+        self.itself = self
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_many_compilations_leave_behind_is_collected(monkeypatch):
+    monkeypatch.setattr(collector, "MANY", 5000)
+    collector.GENERATIONS.limit = 5000
+    nodes = []
+    for _ in range(10):
+        with without_collector(keeps=True):
+            nodes += [weakref.ref(Node()) for _ in range(1000)]
+    assert sum(node() is not None for node in nodes) < 5000
+    assert collector.GENERATIONS.limit == collector.MANY
+
+
+def test_collecting_in_vain_comes_later_each_time(monkeypatch):
+    monkeypatch.setattr(collector, "MANY", 1000)
+    monkeypatch.setattr(collector, "GENERATIONS", collector.Generations())
+    limits, kept = [], []
+    for _ in range(16):
+        with without_collector(keeps=True):
+            kept += [[] for _ in range(500)]
+        limits.append(collector.GENERATIONS.limit)
+    assert limits == sorted(limits) and limits[-1] >= 4000
 
 
 def test_an_error_turns_the_collector_on_again():
