@@ -8,6 +8,7 @@ import gc
 import re
 import traceback
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -372,6 +373,33 @@ def test_scenario_53_autocast_regions_cast_what_eager_casts():
     guards = str(dovetail.last_prologue_traces(compiled)[-1])
     assert re.search(r"is_autocast_cache_enabled\w*\(\)", guards)
     assert not re.search(r"(autocast_\w+_nesting|clear_autocast_cache)\w*\(\)", guards)  # these guards would change the state of autocast
+
+
+INSIDE = {
+    "autocast": (lambda: torch.autocast("cpu", torch.float16, cache_enabled=False), torch.is_autocast_cache_enabled),
+    "autocast's dtype": (lambda: torch.autocast("cpu", torch.float16), lambda: torch.get_autocast_dtype("cpu")),
+    "no autocast": (lambda: torch.autocast("cpu", enabled=False), lambda: torch.is_autocast_enabled("cpu")),
+    "inference_mode": (torch.inference_mode, torch.is_inference_mode_enabled),
+    "no_grad": (torch.no_grad, torch.is_grad_enabled),
+}
+if hasattr(torch, "is_autocast_cpu_enabled"):  # a deprecated name, which takes no argument
+    INSIDE["autocast on the CPU"] = (lambda: torch.autocast("cpu", torch.bfloat16), torch.is_autocast_cpu_enabled)
+
+
+@pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")
+@pytest.mark.parametrize(("context", "question"), INSIDE.values(), ids=INSIDE)
+def test_what_is_set_inside_is_read_there_and_guarded_as_it_is_outside(context, question):
+    def read(x):
+        with context():
+            inside = question()
+        return x + 1, inside, question()
+
+    compiled = dovetail.jit(read)
+    for surroundings in (nullcontext, context, nullcontext, context):
+        with surroundings():
+            got, want = compiled(X), read(X)
+        assert got[1:] == want[1:] and torch.equal(got[0], want[0])
+    assert compiled.cache_info().misses <= 2
 
 
 @pytest.mark.parametrize("switch", ["dtype", "device", "grad"])

@@ -128,15 +128,24 @@ class GlobalSettings:
         return bool(self._changed())
 
     def read(self, tracker: Tracker, function: Callable[[], Any], value: Any) -> None:
-        """Guard the value of a setting that the program reads, unless it has set it itself."""
+        """Guard a setting that the program reads, unless it has set it itself, with the value that it has around the program.
+
+        The program may read another one, in a context of its own.
+        """
         if any([function is setting for setting, _ in self._changed()]):
             return
         try:
             fixed = type(value) in tracker.atoms and function not in _UNGUARDED
         except TypeError:
             return
-        if fixed:
-            tracker.guard("equal", tracker.sources.setting(function), value)
+        if not fixed:
+            return
+        if function in self.before:
+            value = self.before[function]
+        else:
+            with self.as_before():
+                value = function()
+        tracker.guard("equal", tracker.sources.setting(function), value)
 
     def finish(self, tracker: Tracker, read: set[str]) -> None:
         """Add guards on the settings that were read, and writes of those that are left changed."""
