@@ -583,3 +583,47 @@ def test_errors_that_numpy_raises_are_raised(inside: bool) -> None:
                     fast(np.ones(3))
             else:
                 assert np.isinf(fast(np.ones(3))).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+@pytest.mark.parametrize(
+    ("a", "b"), [((3,), (3,)), ((3, 3), (3,)), ((3,), (3, 3)), ((2, 3), (3, 1)), ((2, 3), (3, 2)), ((2, 3, 3), (3, 3)), ((3, 3), (2, 3, 3))]
+)
+def test_a_product_in_place_is_not_broadcast(a, b):
+    def multiply(x, y, t):
+        x @= y
+        return x, t + 1
+
+    def outcome(function):
+        try:
+            return function(np.full(a, 2.0), np.full(b, 3.0), torch.ones(1))[0].tolist()
+        except ValueError:
+            return ValueError
+
+    assert outcome(dovetail.jit(multiply, unsupported="eager")) == outcome(multiply)
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+@pytest.mark.parametrize("out", [(2, 1), (2, 3), (4, 2, 1), (1,), ()])
+def test_a_product_into_an_array_is_broadcast_to_more_matrices_alone(out):
+    def multiply(x, y, o, t):
+        return np.matmul(x, y, out=o), t + 1
+
+    def outcome(function):
+        try:
+            return function(np.full((2, 3), 2.0), np.full((3, 1), 3.0), np.zeros(out), torch.ones(1))[0].tolist()
+        except ValueError:
+            return ValueError
+
+    assert outcome(dovetail.jit(multiply, unsupported="eager")) == outcome(multiply)
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode")
+def test_what_only_c_code_makes_an_array_of_runs_in_eager_mode():
+    def divide(a, b):
+        a /= b
+        return a
+
+    for _ in range(2):
+        got, want = (function(np.full(3, 3.0), torch.full((3,), 2.0)) for function in (dovetail.jit(divide, unsupported="eager"), divide))
+        assert type(got) is type(want) and got.tolist() == want.tolist()

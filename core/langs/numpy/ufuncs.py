@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dovetail import dtypes, prims
-from dovetail.errors import InputRuntimeError, require
+from dovetail.errors import InputRuntimeError, require, require_traced
 from dovetail.langs import core
 from dovetail.langs.numpy.symbol import LANGUAGE, NumpySymbol, array, dtype_of, not_traced, numpy_dtype, of_truth, torch_call, weak, write
 from dovetail.prims.op import register
@@ -213,8 +213,19 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any
         raise not_traced(f"numpy.{ufunc.__name__} with where=", "use np.where on its result")
     if (out := kwargs.pop("out", None)) is not None:
         casting = kwargs.pop("casting", "same_kind")
-        return write(out, symbol(*_listed(inputs), **kwargs), casting=casting)
+        return _written(out, symbol, _listed(inputs), kwargs, casting)
     return symbol(*_listed(inputs), **kwargs)
+
+
+def _written(out: Any, symbol: NumpySymbol, inputs: tuple, kwargs: dict | None = None, casting: str = "same_kind") -> TensorProxy:
+    """Write a result into `out`, which it broadcasts to; a product of matrices only where its own dimensions are those of `out`."""
+    value = symbol(*inputs, **(kwargs or {}))
+    if symbol.name == "matmul":
+        target = array(out[0] if isinstance(out, tuple) else out)
+        own = sum([len(array(x).spec.shape) > 1 for x in inputs])
+        fits = len(target.spec.shape) >= own and target.spec.shape[len(target.spec.shape) - own :] == value.spec.shape[len(value.spec.shape) - own :]
+        require_traced(fits, "a product of the shape {} written into {} is not traced; pass an array of its shape", value.spec.shape, target.spec)
+    return write(out, value, casting=casting)
 
 
 def _listed(inputs: tuple) -> tuple:
@@ -223,7 +234,16 @@ def _listed(inputs: tuple) -> tuple:
 
 def _in_place(symbol: NumpySymbol) -> Callable:
     """`x += other`; of a scalar it makes a new one, as Python does where it gets NotImplemented."""
-    return lambda x, other: NotImplemented if x.scalar else write(x, symbol(x, *_listed((other,))))
+
+    def operator(x: TensorProxy, other: Any) -> Any:
+        if x.scalar:
+            return NotImplemented
+        (other,) = _listed((other,))
+        if symbol.name == "matmul":
+            require_traced(len(array(other).spec.shape) > 1, "x @= y is not traced where y has one dimension; write x = x @ y")
+        return _written(x, symbol, (x, other))
+
+    return operator
 
 
 def _operator(symbol: NumpySymbol) -> Callable:

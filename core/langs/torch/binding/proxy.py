@@ -12,7 +12,7 @@ import torch
 
 from dovetail.errors import EagerCall, NotTracing, Unsupported, require
 from dovetail.prims import recorder
-from dovetail.trace import TensorProxy, requires_grad
+from dovetail.trace import TensorProxy, requires_grad, user_line
 from dovetail.trace.proxies import PRIMS_ALONE
 
 FACTS: dict[str, Callable[[TensorProxy], Any]] = {}  # the registry: queries that also work outside of tracing, as in a checker; see queries.py
@@ -104,7 +104,10 @@ class TorchProxy(TensorProxy):
         return super().__reduce_ex__(protocol)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        require(False, "a traced tensor has no values, so it cannot become a NumPy array; convert it outside the compiled function", error=TypeError)
+        raise Unsupported(
+            "a traced tensor has no values, so C code of NumPy cannot make an array of it; convert it outside the compiled function\n"
+            f"  called at {user_line()}"
+        )
 
 
 def _environment() -> Any:
