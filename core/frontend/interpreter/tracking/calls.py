@@ -39,6 +39,7 @@ from dovetail.frontend.interpreter.tracking.context import CONTEXT
 from dovetail.frontend.interpreter.tracking.copying import STATES, reduced
 from dovetail.frontend.interpreter.tracking.fresh import outside_call
 from dovetail.frontend.interpreter.tracking.listeners import LOGGING_CALLS, log
+from dovetail.frontend.interpreter.tracking.locks import LOCK, RLOCK
 from dovetail.frontend.interpreter.tracking.lookasides import CALL_BACK, KEEP, PASSING, TABLE
 from dovetail.frontend.interpreter.tracking.mirrors import Mirror, original
 from dovetail.frontend.interpreter.tracking.output import call_of_stream, is_stream_call
@@ -186,6 +187,8 @@ class Calls:
         result = self.container_method(method, args, kwargs)
         if result is NULL and type(owner) is str:
             result = self._text_method(owner, name, args, kwargs, frame)
+        if type(owner) is LOCK or type(owner) is RLOCK:
+            result = self.locks.call(owner, name, args, kwargs)
         if result is not NULL:
             return result
         if name == "__reduce_ex__" and lookup(type(owner), "__reduce_ex__") is object.__reduce_ex__:

@@ -69,6 +69,7 @@ def capture(fn: Callable, args: tuple, kwargs: dict[str, Any], recorder: Recorde
             result = tracker.call(function, positional, keywords, None)
             if tracker.refusal is not None:  # code that is not interpreted has swallowed it
                 raise tracker.refusal
+            tracker.locks.check_released()
         check_held_results(tracker)
         check_listeners(tracker)
         tracker.check_snapshots()

@@ -36,6 +36,7 @@ from dovetail.frontend.interpreter.tracking.holders import VIEWS, check_held, he
 from dovetail.frontend.interpreter.tracking.holding_mirrors import holding_mirrors
 from dovetail.frontend.interpreter.tracking.imports import Imports
 from dovetail.frontend.interpreter.tracking.lacking import class_guards
+from dovetail.frontend.interpreter.tracking.locks import Locks
 from dovetail.frontend.interpreter.tracking.mirrors import CHECKED, ORDER, TEXT, Mirror, is_mirrored, is_sequence, mirror_of
 from dovetail.frontend.interpreter.tracking.operators import Operators
 from dovetail.frontend.interpreter.tracking.recorder import Recorder
@@ -59,7 +60,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         super().__init__()
         self.recorder = Recorder() if recorder is None else recorder
         self.atoms = ATOMS | self.recorder.atoms
-        self.sources, self.effects = Sources(), Effects(self)
+        self.sources, self.effects, self.locks = Sources(), Effects(self), Locks()
         self.guards: dict[tuple, Guard] = {}
         self.later: dict[tuple, Guard] | None = None  # those that a backward needs, while it is traced
         self.known: dict[int, tuple[Any, Source]] = {}
