@@ -259,6 +259,16 @@ def own_default_of_eps(input, normalized_shape, weight=None, eps=None):
     return F.rms_norm(input, normalized_shape, weight, 1e-6 if eps is None else eps)
 
 
+def eight_at_most(tensors, dim=0):
+    out = torch.cat(tensors, dim)
+    return out + 1 if len(tensors) > 8 else out
+
+
+def three_shifts_at_most(input, shifts, dims=()):
+    several = type(shifts) in (tuple, list)
+    return torch.roll(input, shifts[:3], dims[:3]) if several and len(shifts) > 3 else torch.roll(input, shifts, dims)
+
+
 def two_of_three_shifts(input, shifts, dims=()):
     several = isinstance(dims, (tuple, list)) and len(dims) > 2
     return torch.roll(input, shifts[:2], dims[:2]) if several else torch.roll(input, shifts, dims)
@@ -492,6 +502,8 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
         lambda x, nan=None, posinf=None, neginf=None: torch.nan_to_num(x, nan, 1e38 if posinf is None else posinf, neginf),
         {"dtypes": FLOATS},
     ),
+    "many tensors": ("torch.cat", eight_at_most, {"dtypes": FLOATS}),
+    "more shifts than a tensor has dimensions": ("torch.roll", three_shifts_at_most, {"dtypes": FLOATS}),
     "three shifts": ("torch.roll", two_of_three_shifts, {"dtypes": FLOATS}),
     "indices that count from the end": ("torch.nn.functional.embedding", indices_from_the_end, {"dtypes": ["float32", "int64"]}),
     "elements that are dropped in place of channels": ("torch.feature_dropout", dropped_elements, {"dtypes": FLOATS}),

@@ -16,6 +16,7 @@ TOTAL = {"odd": 150, "block": 5_003, "round": 1 << 13, "large": 70_001, "huge": 
 EQUAL = {1: 1024, 2: 32, 3: 16}  # every size of a sample of so many dimensions, 8 of one with more
 MOST = 1 << 22  # elements that a sample may have
 FRONT = {"deep": (5, (2, 1, 3, 1, 2)), "images": (4, (2, 3, 2, 3))}  # dimensions, and the sizes of those that are put in front
+MANY, TIMES = 37, 3  # tensors of a long list; how often one of numbers is repeated
 ALIKE = {"line": (37,), "cube": (5, 4, 3)}  # the shape of each tensor that has dimensions
 WHICH = ("first", "second", "third")
 INDICES = (torch.int64, torch.int32)
@@ -113,6 +114,36 @@ def lengthened(sample: SampleInput) -> Iterator[list[SampleInput]]:
         for k, old in enumerate(value):
             if type(old) is int and old > 1:
                 yield [sample.with_argument(i, type(value)((*value[:k], n, *value[k + 1 :]))) for n in new]
+
+
+def with_long_lists(sample: SampleInput) -> Iterator[SampleInput]:
+    """Yield the sample with many tensors in each list of tensors, and with each list of numbers repeated: alone, and all at once.
+
+    The added tensors have the elements of those before, shifted, so that none stands for another.  Eager decides what it accepts.
+    """
+    arguments = sample.arguments()
+    kinds = {key: kind for key, value in arguments.items() if (kind := _listed(value)) is not None}
+    fixed = {id(x) for x in sample.fixed}
+    for keys in ([key for key, kind in kinds.items() if kind is Tensor], [key for key, kind in kinds.items() if kind is int]):
+        for chosen in dict.fromkeys([tuple(keys), *((key,) for key in keys)] if keys else []):
+            longer, more = sample, list(sample.fixed)
+            for key in chosen:
+                old = list(arguments[key])
+                new = old * TIMES if kinds[key] is int else [*old, *(_shifted(old[i % len(old)], i) for i in range(len(old), MANY))]
+                more += [x for i, x in enumerate(new[len(old) :]) if isinstance(x, Tensor) and id(old[i % len(old)]) in fixed]
+                longer = longer.with_argument(key, type(arguments[key])(new))
+            yield SampleInput(longer.args, longer.kwargs, tuple(more))
+
+
+def _listed(value: Any) -> type | None:
+    """Return what a list holds: tensors or whole numbers, two at least; None where it holds something else."""
+    if type(value) not in (tuple, list) or len(value) < 2:
+        return None
+    return next((kind for kind in (Tensor, int) if all(isinstance(x, kind) and type(x) is not bool for x in value)), None)
+
+
+def _shifted(x: Tensor, places: int) -> Tensor:
+    return x.detach().flatten().roll(places).reshape(x.shape)
 
 
 def _slab(sample: SampleInput, generator: torch.Generator) -> Iterator[SampleInput]:

@@ -22,7 +22,7 @@ from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import in_one, laid_out, with_usual_steps
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
-from dovetail_conformance.axes.sizes import INDICES, lengthened, mapped, reaching, resized, tensors_of
+from dovetail_conformance.axes.sizes import INDICES, lengthened, mapped, reaching, resized, tensors_of, with_long_lists
 from dovetail_conformance.axes.values import crossed, filled, with_one_of_each, within
 from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
@@ -34,6 +34,7 @@ from dovetail_conformance.ties import TIES
 
 SLOW = 0.15  # seconds of all processors that eager may take for a call of a sample, however busy the machine is
 TABLES, INDEXED = ("rows", "huge"), 3  # sizes of tables; templates with indices into them
+LISTED = 3  # templates with longer lists
 TURNS = 6  # templates that a level is tried on
 RANGES = ("wide", "tiny")  # levels of values that reach to the end of a domain
 RESULTS = 40  # results that a sample may have
@@ -169,6 +170,7 @@ class Variants:
             ]
             selected += [self._repeated(each) for each in self.templates]
             selected += self._tables()
+            selected += self._with_long_lists()
             selected += self.wide_beside_numbers()
             selected += self._crossed()
             selected += [self._variant(SPREAD_OUT, i) for i in self._widest()[:1] if self.info.grad]
@@ -207,6 +209,16 @@ class Variants:
                 case = next((case for sample in samples if (case := self.accepted(sample)) is not None), None)
                 if case is not None:
                     yield Variant(Row(), case)
+
+    def _with_long_lists(self) -> Iterator[Variant]:
+        """Yield variants of a few templates with longer lists: code for two tensors or dimensions may not be right for many."""
+        count = 0
+        for template in self.templates:
+            variants = [Variant(Row(), case) for sample in with_long_lists(template) if (case := self.accepted(sample)) is not None]
+            yield from variants
+            count += bool(variants)
+            if count == LISTED:
+                return
 
     def wide_beside_numbers(self) -> list[Variant]:
         """Return a variant with values of the whole range for each template that has a number: of one such number, a quotient may be large."""
