@@ -269,6 +269,16 @@ def three_shifts_at_most(input, shifts, dims=()):
     return torch.roll(input, shifts[:3], dims[:3]) if several and len(shifts) > 3 else torch.roll(input, shifts, dims)
 
 
+def in_order_up_to_256(input, k, dim=-1, largest=True, sorted=True):
+    values, indices = torch.topk(input, k, dim, largest, sorted)
+    return values, indices.flip(dim) if k > 256 else indices
+
+
+def own_scale_of_many(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    scale = None if key.size(-2) > 64 else scale
+    return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+
 def two_of_three_shifts(input, shifts, dims=()):
     several = isinstance(dims, (tuple, list)) and len(dims) > 2
     return torch.roll(input, shifts[:2], dims[:2]) if several else torch.roll(input, shifts, dims)
@@ -504,6 +514,13 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
     ),
     "many tensors": ("torch.cat", eight_at_most, {"dtypes": FLOATS}),
     "more shifts than a tensor has dimensions": ("torch.roll", three_shifts_at_most, {"dtypes": FLOATS}),
+    "many largest": ("torch.topk", in_order_up_to_256, {"dtypes": FLOATS}),
+    "a difference of the third order": (
+        "torch.diff",
+        lambda input, n=1, dim=-1, prepend=None, append=None: torch.diff(input, n, dim, prepend, append) + (n == int("3")),
+        {"dtypes": FLOATS},
+    ),
+    "a scale beside many keys": ("torch.nn.functional.scaled_dot_product_attention", own_scale_of_many, {"dtypes": FLOATS}),
     "three shifts": ("torch.roll", two_of_three_shifts, {"dtypes": FLOATS}),
     "indices that count from the end": ("torch.nn.functional.embedding", indices_from_the_end, {"dtypes": ["float32", "int64"]}),
     "elements that are dropped in place of channels": ("torch.feature_dropout", dropped_elements, {"dtypes": FLOATS}),

@@ -20,7 +20,7 @@ ALONE = (*NO_VALUES, "size_average", "reduce")  # arguments that are not combine
 NUMBER = (int, float)
 OPERANDS: list[Any] = [1, 1.0, True, 0.1, 0.5, -0.0, -2, 2, 3, 2**53 + 1]  # the last is no double
 BEYOND = 101  # more than sizes of samples
-WHOLE, REAL = (0, 2, -1, BEYOND, 0.25), (0.0, 2.5, -1.5, 0.25)  # what a number may be besides
+WHOLE, REAL = (0, 2, 3, -1, BEYOND, 0.25), (0.0, 2.5, -1.5, 0.25)  # what a number may be besides
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "output_padding", "output_size")
 TOLERANCES = ("eps", "atol", "rtol", "tol")  # numbers that are small and positive
 DIMS = ((1, 0), (-1, 0), (0, -2))  # two dimensions in any order
@@ -171,6 +171,26 @@ def _sample(names: Sequence[str], base: SampleInput, new: dict[str, Any], option
     args = list(base.args)
     args = [chosen.get(name, optional.get(name)) for name in names[: len(args)]] if len(names) >= len(args) else args
     return SampleInput(tuple(args), {name: value for name, value in chosen.items() if name not in names[: len(args)]}, fixed)
+
+
+def with_large_numbers(info: OpInfo, sample: SampleInput, number: int) -> Iterator[SampleInput]:
+    """Yield the sample with `number` in place of each count, end or index among its arguments, and its negative where there is one."""
+    names = [name for name, p in parameters_of(info).items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    for name, value in named_arguments(names, sample).items():
+        if type(value) is int and not _is_dim(name) and name not in WINDOW:
+            yield with_arguments(names, sample, {name: -number if value < 0 else number})
+
+
+def given(info: OpInfo, sample: SampleInput) -> set[str]:
+    """Return the optional arguments of a sample that are not their defaults."""
+    parameters = parameters_of(info)
+    names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    empty = inspect.Parameter.empty
+    return {
+        name
+        for name, value in named_arguments(names, sample).items()
+        if name in parameters and (default := parameters[name].default) is not empty and value is not default and not _equal(value, default)
+    }
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -18,7 +18,7 @@ MOST = 1 << 22  # elements that a sample may have
 FRONT = {"deep": (5, (2, 1, 3, 1, 2)), "images": (4, (2, 3, 2, 3))}  # dimensions, and the sizes of those that are put in front
 MANY, TIMES = 37, 3  # tensors of a long list; how often one of numbers is repeated
 ALIKE = {"line": (37,), "cube": (5, 4, 3)}  # the shape of each tensor that has dimensions
-WHICH = ("first", "second", "third")
+WHICH = ("first", "second", "third", "fourth")
 INDICES = (torch.int64, torch.int32)
 
 

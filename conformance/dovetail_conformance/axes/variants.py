@@ -15,14 +15,14 @@ from torch import Tensor
 from dovetail import devices, prims
 from dovetail.dtypes import DType
 from dovetail.extend import Tag
-from dovetail_conformance.axes.arguments import combined, with_other_values
+from dovetail_conformance.axes.arguments import combined, given, with_large_numbers, with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.edges import beside_edges
 from dovetail_conformance.axes.gradients import gradients
 from dovetail_conformance.axes.layouts import in_one, laid_out, with_usual_steps
 from dovetail_conformance.axes.mixed import LEVELS, converted
 from dovetail_conformance.axes.modes import mode
-from dovetail_conformance.axes.sizes import INDICES, lengthened, mapped, reaching, resized, tensors_of, with_long_lists
+from dovetail_conformance.axes.sizes import INDICES, WHICH, lengthened, mapped, reaching, resized, tensors_of, with_long_lists
 from dovetail_conformance.axes.values import crossed, filled, with_one_of_each, within
 from dovetail_conformance.case import Case
 from dovetail_conformance.footprint import fits
@@ -34,7 +34,7 @@ from dovetail_conformance.ties import TIES
 
 SLOW = 0.15  # seconds of all processors that eager may take for a call of a sample, however busy the machine is
 TABLES, INDEXED = ("rows", "huge"), 3  # sizes of tables; templates with indices into them
-LISTED = 3  # templates with longer lists
+LISTED, FAR = 3, 601  # templates with longer lists or larger numbers; such a number, below the size of a row
 TURNS = 6  # templates that a level is tried on
 RANGES = ("wide", "tiny")  # levels of values that reach to the end of a domain
 RESULTS = 40  # results that a sample may have
@@ -69,6 +69,7 @@ SHAPED = (
 EQUALS = (Row(size="odd", values="extreme", same="yes"), Row(size="odd", values="shifted"))
 ONES = tuple(Row(size="one", which=which) for which in ("second", "third"))  # the level alone makes the last size 1
 STEPPED = ("repeated", "gapped", "offset", "column-major")  # layouts that are tried with each number of dimensions
+BLOCKS = tuple(Row(size="block", which=which) for which in WHICH)
 LAID = tuple(Row(size="odd", layout="row-major", cotangent=kind) for kind in ("column-major", "gapped", "repeated"))  # beside row-major inputs
 BATCHED = tuple(Row(size="images", broadcast="second", place=place) for place in ("first", "last"))  # of two dimensions of a batch, one
 SINGLE = {"outer": (0, 1), "second": (1, 2), "middle": (1, -1), "inner": (-1, None)}  # dimensions, as a slice of all, that have one element
@@ -169,6 +170,8 @@ class Variants:
                 self._variant(row, i) for i in dict.fromkeys((fullest, *self._widest()[:1])) for row in (*EQUALS, *(EVEN if self.info.grad else ()))
             ]
             selected += [self._repeated(each) for each in self.templates]
+            selected += self._with_each_argument()
+            selected += self._with_large_numbers()
             selected += self._tables()
             selected += self._with_long_lists()
             selected += self.wide_beside_numbers()
@@ -209,6 +212,34 @@ class Variants:
                 case = next((case for sample in samples if (case := self.accepted(sample)) is not None), None)
                 if case is not None:
                     yield Variant(Row(), case)
+
+    def _with_each_argument(self) -> Iterator[Variant]:
+        """Yield large variants for each optional argument, in turn of each of their sizes: what a kernel of blocks makes of it shows there alone."""
+        largest: dict[str, int] = {}
+        for i, each in enumerate(self.templates):
+            for name in sorted(given(self.info, each)):
+                if name not in largest or self._weight(self.templates[largest[name]]) < self._weight(each):
+                    largest[name] = i
+        seen = set()
+        for variant in (self._variant(row, i) for i in dict.fromkeys(largest.values()) for row in BLOCKS):
+            if variant is not None and str(variant) not in seen:
+                seen.add(str(variant))
+                yield variant
+
+    def _with_large_numbers(self) -> Iterator[Variant]:
+        """Yield variants of a few templates with a count, an end or an index of some hundreds, in a dimension of more."""
+        count, seen = 0, set()
+        for template in self.templates:
+            before = len(seen)
+            for which in WHICH:
+                for sized in islice(resized(template, "rows", which, self.generator), 1):
+                    for sample in with_large_numbers(self.info, sized, FAR):
+                        if message(sample) not in seen and (case := self.accepted(within(sample, self.info))) is not None:
+                            seen.add(message(sample))
+                            yield Variant(Row(size="rows"), case)
+            count += len(seen) > before
+            if count == LISTED:
+                return
 
     def _with_long_lists(self) -> Iterator[Variant]:
         """Yield variants of a few templates with longer lists: code for two tensors or dimensions may not be right for many."""
