@@ -279,6 +279,11 @@ def own_scale_of_many(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
     return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
+def own_bias_of_many(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    bias = bias.roll(1) if bias is not None and len(bias) > 64 else bias
+    return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+
+
 def two_of_three_shifts(input, shifts, dims=()):
     several = isinstance(dims, (tuple, list)) and len(dims) > 2
     return torch.roll(input, shifts[:2], dims[:2]) if several else torch.roll(input, shifts, dims)
@@ -521,6 +526,7 @@ MISSED: dict[str, tuple[str, Callable, dict[str, Any]]] = {  # operation, implem
         {"dtypes": FLOATS},
     ),
     "a scale beside many keys": ("torch.nn.functional.scaled_dot_product_attention", own_scale_of_many, {"dtypes": FLOATS}),
+    "a bias of many channels": ("torch.nn.functional.conv2d", own_bias_of_many, {"dtypes": FLOATS}),
     "three shifts": ("torch.roll", two_of_three_shifts, {"dtypes": FLOATS}),
     "indices that count from the end": ("torch.nn.functional.embedding", indices_from_the_end, {"dtypes": ["float32", "int64"]}),
     "elements that are dropped in place of channels": ("torch.feature_dropout", dropped_elements, {"dtypes": FLOATS}),

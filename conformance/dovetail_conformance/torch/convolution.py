@@ -31,11 +31,12 @@ LAYOUTS = ("row-major", "channels-last", "gapped", "repeated")
 SIZES = (3, 4, 5)  # of volumes; images and signals have the last of them
 
 # batch (None for none), channels, channels out, kernel, options; a tuple is cut to the number of dimensions
+# 7 channels out, beside a bias, are no other size of the call, so that the variants replace them alone
 CONVOLUTIONS: tuple[tuple[int | None, int, int, int, dict[str, Any]], ...] = (
     (2, 3, 2, 2, {}),
     (2, 2, 4, 2, {"groups": 2}),
     (1, 2, 2, 2, {"stride": 2, "padding": 1}),
-    (1, 2, 2, 2, {"stride": (1, 2, 1), "padding": (0, 1, 2), "dilation": (1, 2, 1)}),
+    (1, 2, 7, 2, {"stride": (1, 2, 1), "padding": (0, 1, 2), "dilation": (1, 2, 1)}),
     (None, 2, 3, 2, {}),
     (1, 1, 1, 1, {}),
     (0, 2, 3, 2, {}),
@@ -47,7 +48,7 @@ TRANSPOSED: tuple[tuple[int | None, int, int, int, dict[str, Any]], ...] = (
     (2, 2, 3, 2, {}),
     (2, 2, 4, 2, {"groups": 2}),
     (1, 2, 2, 2, {"stride": 2, "padding": 1, "output_padding": 1}),
-    (1, 2, 2, 2, {"stride": (1, 2, 1), "padding": (0, 1, 1), "dilation": (1, 2, 2)}),
+    (1, 2, 7, 2, {"stride": (1, 2, 1), "padding": (0, 1, 1), "dilation": (1, 2, 2)}),
     (None, 2, 3, 2, {}),
     (1, 1, 1, 1, {}),
     (0, 2, 3, 2, {}),
