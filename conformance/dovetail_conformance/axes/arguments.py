@@ -181,7 +181,7 @@ def with_large_numbers(info: OpInfo, sample: SampleInput, number: int) -> Iterat
             yield with_arguments(names, sample, {name: -number if value < 0 else number})
 
 
-def given(info: OpInfo, sample: SampleInput) -> set[str]:
+def changed_arguments(info: OpInfo, sample: SampleInput) -> set[str]:
     """Return the optional arguments of a sample that are not their defaults."""
     parameters = parameters_of(info)
     names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

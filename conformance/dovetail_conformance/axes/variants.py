@@ -15,7 +15,7 @@ from torch import Tensor
 from dovetail import devices, prims
 from dovetail.dtypes import DType
 from dovetail.extend import Tag
-from dovetail_conformance.axes.arguments import combined, given, with_large_numbers, with_other_values
+from dovetail_conformance.axes.arguments import changed_arguments, combined, with_large_numbers, with_other_values
 from dovetail_conformance.axes.covering import PLAIN, Row, rows, singles
 from dovetail_conformance.axes.edges import beside_edges
 from dovetail_conformance.axes.gradients import gradients
@@ -217,7 +217,7 @@ class Variants:
         """Yield large variants for each optional argument, in turn of each of their sizes: what a kernel of blocks makes of it shows there alone."""
         largest: dict[str, int] = {}
         for i, each in enumerate(self.templates):
-            for name in sorted(given(self.info, each)):
+            for name in sorted(changed_arguments(self.info, each)):
                 if name not in largest or self._weight(self.templates[largest[name]]) < self._weight(each):
                     largest[name] = i
         seen = set()
