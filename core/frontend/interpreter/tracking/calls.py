@@ -419,7 +419,7 @@ def _created_class(function: Any) -> type:
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "transformers"}
 _DESCRIPTORS = (FunctionType, property, classmethod, staticmethod, MemberDescriptorType, GetSetDescriptorType)
-_METHODS_SEEN = (*BASES, ContextVar, MappingProxyType)
+_METHODS_SEEN = (*BASES, ContextVar, MappingProxyType, LOCK, RLOCK)
 _UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
 _BY_IDENTITY = (LOGGING_CALLS, TABLE, MODELS, FUNCTIONS)
 _WRITING = frozenset({"add_note", "__setstate__"})  # methods in C that write into their object, beside those of containers

@@ -151,7 +151,6 @@ METHODS: dict[tuple[str, str], Any] = {  # (class, method) where the class is no
     **{("RandomState", name): FLOAT for name in ("rand", "random", "random_sample", "uniform", "normal", "standard_normal", "randn", "exponential")},
     **{("RandomState", name): INT for name in ("randint", "poisson", "binomial", "geometric")},
     ("RandomState", "seed"): EFFECT,
-    **{(kind, name): KEEPS for kind in ("lock", "RLock") for name in ("acquire", "release", "__enter__", "__exit__")},
     **{("_lru_cache_wrapper", name): _CACHES for name in ("cache_info", "cache_clear")},
     **{("Generator", name): FLOAT for name in ("random", "uniform", "normal", "standard_normal", "exponential", "beta", "gamma")},
     **{("Generator", name): INT for name in ("integers", "poisson", "binomial", "geometric")},
