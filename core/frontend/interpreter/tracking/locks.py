@@ -24,7 +24,7 @@ class Locks:
         self.held: list[Any] = []
 
     def call(self, lock: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the method `name` of a lock; NULL for one that neither acquires, nor releases, nor looks at it."""
+        """Call the method `name` of a lock; NULL for one that neither acquires nor releases it, nor asks for what the program has acquired."""
         is_held = any([each is lock for each in self.held])
         if name in _ACQUIRING:
             return self._acquire(lock, is_held, {"blocking": True, **dict(zip(("blocking", "timeout"), args)), **kwargs}["blocking"])
@@ -33,7 +33,7 @@ class Locks:
                 raise EagerCall("it releases a lock that it has not acquired")
             del self.held[max(i for i, each in enumerate(self.held) if each is lock)]
             return None
-        return is_held or getattr(lock, name)() if name in _ASKING else NULL
+        return True if is_held and name in _ASKING else NULL
 
     def _acquire(self, lock: Any, is_held: bool, blocking: bool) -> bool:
         if is_held and type(lock) is LOCK and not blocking:
