@@ -45,7 +45,7 @@ def test_a_lock_is_free_when_the_call_has_ended(kind, inside):
         with ThreadPoolExecutor(1) as other:
             assert other.submit(lock.acquire, False).result(10)
             other.submit(lock.release).exception(10)
-    assert inside is not grown or compiled.cache_info().programs == 1
+    assert inside is not grown or kind == "Semaphore" or compiled.cache_info().programs == 1  # a semaphore counts under its lock
 
 
 @pytest.mark.parametrize("kind", LOCKS)
@@ -104,3 +104,36 @@ def test_a_pool_of_threads_runs_in_eager_mode(own):
     compiled = dovetail.jit(scattered, unsupported="eager")
     for _ in range(2):
         assert torch.equal(compiled(torch.ones(2)), scattered(torch.ones(2)))
+
+
+class Counter:
+    def __init__(self):
+        self.lock, self.count, self.total = threading.Lock(), 0, torch.zeros(2)
+
+
+def counted(counter, x):
+    with counter.lock:
+        counter.count += 1
+    return x + 1
+
+
+def added(counter, x):
+    with counter.lock:
+        counter.total.add_(x)
+    return x + 1
+
+
+def read(counter, x):
+    with counter.lock:
+        return x + counter.total
+
+
+@pytest.mark.filterwarnings("ignore:.*run in eager mode", "ignore:.*run eagerly")
+@pytest.mark.parametrize("guarded", [counted, added, read])
+def test_what_a_lock_from_outside_protects_is_written_while_it_is_held(guarded):
+    ours, theirs = Counter(), Counter()
+    compiled = dovetail.jit(guarded, unsupported="eager")
+    for _ in range(3):
+        assert torch.equal(compiled(ours, torch.ones(2)), guarded(theirs, torch.ones(2)))
+        assert ours.count == theirs.count and torch.equal(ours.total, theirs.total)
+    assert bool(compiled.cache_info().programs) is (guarded is read)

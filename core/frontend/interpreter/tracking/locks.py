@@ -6,7 +6,7 @@ None is held while tracing: what compiles a program may need the lock, and traci
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 from dovetail.errors import EagerCall
 from dovetail.frontend.class_lookup import NULL
@@ -17,23 +17,32 @@ _RELEASING = ("release", "release_lock", "__exit__")
 _ASKING = ("locked", "locked_lock", "_is_owned")
 
 
+class Held(NamedTuple):
+    """A lock that the program has acquired, after how many writes outside, and operations."""
+
+    lock: Any
+    writes: int
+    operations: int
+
+
 class Locks:
     """The locks that the program has acquired and not released; one that a thread may acquire again, as often as it did."""
 
-    def __init__(self) -> None:
-        self.held: list[Any] = []
+    def __init__(self, tracker: Any) -> None:
+        self.tracker = tracker
+        self.held: list[Held] = []
 
     def call(self, lock: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call the method `name` of a lock; NULL for one that neither acquires nor releases it, nor asks for what the program has acquired."""
-        is_held = any([each is lock for each in self.held])
+        held = [each for each in self.held if each.lock is lock]
         if name in _ACQUIRING:
-            return self._acquire(lock, is_held, {"blocking": True, **dict(zip(("blocking", "timeout"), args)), **kwargs}["blocking"])
+            return self._acquire(lock, bool(held), {"blocking": True, **dict(zip(("blocking", "timeout"), args)), **kwargs}["blocking"])
         if name in _RELEASING:
-            if not is_held:
+            if not held:
                 raise EagerCall("it releases a lock that it has not acquired")
-            del self.held[max(i for i, each in enumerate(self.held) if each is lock)]
+            self._release(held[-1])
             return None
-        return True if is_held and name in _ASKING else NULL
+        return True if held and name in _ASKING else NULL
 
     def _acquire(self, lock: Any, is_held: bool, blocking: bool) -> bool:
         if is_held and type(lock) is LOCK and not blocking:
@@ -41,8 +50,16 @@ class Locks:
         if (is_held and type(lock) is LOCK) or not lock.acquire(False):  # another thread is to release it
             raise EagerCall("it waits for a lock, or looks whether another thread has acquired it")
         lock.release()
-        self.held.append(lock)
+        self.held.append(Held(lock, len(self.tracker.effects.log), self.tracker.recorder.recorded()))
         return True
+
+    def _release(self, held: Held) -> None:
+        """Release a lock; one from outside keeps other threads from what is written meanwhile, and compiled programs write at their end."""
+        self.held = [each for each in self.held if each is not held]
+        if self.tracker.source(held.lock) is None:
+            return
+        if len(self.tracker.effects.log) > held.writes or not self.tracker.recorder.only_computes(held.operations):
+            raise EagerCall("it writes what is outside while it has acquired a lock from outside, which keeps other threads from that")
 
     def check_released(self) -> None:
         """Refuse a program that ends with a lock acquired."""

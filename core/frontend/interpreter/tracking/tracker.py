@@ -60,7 +60,7 @@ class Tracker(Attributes, Comparing, Containers, ContainerMethods, Imports, Oper
         super().__init__()
         self.recorder = Recorder() if recorder is None else recorder
         self.atoms = ATOMS | self.recorder.atoms
-        self.sources, self.effects, self.locks = Sources(), Effects(self), Locks()
+        self.sources, self.effects, self.locks = Sources(), Effects(self), Locks(self)
         self.guards: dict[tuple, Guard] = {}
         self.later: dict[tuple, Guard] | None = None  # those that a backward needs, while it is traced
         self.known: dict[int, tuple[Any, Source]] = {}
