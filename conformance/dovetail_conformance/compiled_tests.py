@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
@@ -17,6 +18,7 @@ import pytest
 
 PROPERTY = "dovetail"  # of a test report: "" where it was compiled, else the reason why it ran in eager mode
 SHOWN = 10  # reasons in the summary; -v shows all of them
+WARNINGS = r"[^\n]*: calls (like this one )?run (in eager mode|eagerly)|[^\n]* is compiled for each value"  # which many projects make errors of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,6 +85,7 @@ def compiled(function: Callable[..., Any], item: pytest.Item) -> Callable[..., A
     @functools.wraps(plain)
     def run(*args: Any, **kwargs: Any) -> Any:
         program = dovetail.jit(plain)
+        warnings.filterwarnings("ignore", WARNINGS)  # until the test ends: pytest restores the filters
         result = program(*args, **kwargs)
         note(item, why_eager(program))
         return result

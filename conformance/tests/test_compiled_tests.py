@@ -70,7 +70,7 @@ def run(tmp_path_factory):
     (folder / "test_own.py").write_text(TESTS)
 
     def pytest_with(*options):
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", *options, str(folder)]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error::UserWarning", *options, str(folder)]
         environment = {name: x for name, x in os.environ.items() if not name.startswith(("PYTEST_", "DOVETAIL_"))}
         return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder).stdout
 
