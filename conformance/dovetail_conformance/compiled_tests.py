@@ -18,7 +18,7 @@ import pytest
 
 PROPERTY = "dovetail"  # of a test report: "" where it was compiled, else the reason why it ran in eager mode
 SHOWN = 10  # reasons in the summary; -v shows all of them
-WARNINGS = r"[^\n]*: calls (like this one )?run (in eager mode|eagerly)|[^\n]* is compiled for each value"  # which many projects make errors of
+WARNINGS = r"[^\n]*calls (like this one )?run (in eager mode|eagerly)|[^\n]* is compiled for each value"  # which many projects make errors of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

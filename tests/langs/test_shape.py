@@ -344,3 +344,9 @@ def test_items_of_a_list_are_separate_arguments(name: str) -> None:
 def test_nothing_but_empty_vectors_is_joined_along_any_dimension():
     for fn in (lambda x: torch.cat([x[:0], x[:0]], 1), lambda x: torch.cat([x[:0], x.view(1, -1)], 1), lambda x: torch.cat([x[:0]], dim=-3)):
         torch.testing.assert_close(dovetail.jit(fn)(torch.ones(3)), fn(torch.ones(3)))
+
+
+def test_roll_without_dims_by_name():
+    x = torch.arange(6).view(2, 3)
+
+    assert torch.equal(dovetail.jit(lambda x: torch.roll(x, 1, None))(x), torch.roll(x, 1, None))

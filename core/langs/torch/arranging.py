@@ -59,10 +59,10 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)):
 
 
 @torchsymbol("torch.roll", methods=("roll",))
-def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ()):
+def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = ()):
     """A copy with the elements moved along `dims`, wrapping around at the end; without dims, of the flattened tensor."""
     shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
-    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    dims = tuple(dims or ()) if dims is None or isinstance(dims, (tuple, list)) else (dims,)
     if not dims:
         require(len(shifts) == 1, "shifts and dimensions must align. shifts: {}, dims: 0", len(shifts))
         flat = _rolled(reshaped(input, (input.spec.numel,)), shifts[0], 0)
