@@ -43,17 +43,16 @@ class CompiledTests:
         function = getattr(item, "obj", None)
         if not isinstance(item, pytest.Function) or not is_compiled(function):
             return (yield)
-        inner = getattr(function, "hypothesis", None)
+        drawn = getattr(function, "hypothesis", None)  # of Hypothesis, which calls the test itself for each example
+        if drawn is None:
+            holder, name, plain = item, "obj", function
+        else:
+            holder, name, plain = drawn, "inner_test", drawn.inner_test
+        setattr(holder, name, compiled(plain, item))
         try:
-            if inner is None:
-                item.obj = compiled(function, item)
-            else:
-                before, inner.inner_test = inner.inner_test, compiled(inner.inner_test, item)
             return (yield)
         finally:
-            item.obj = function
-            if inner is not None:
-                inner.inner_test = before
+            setattr(holder, name, plain)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, reason in report.user_properties:
