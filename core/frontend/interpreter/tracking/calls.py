@@ -188,7 +188,7 @@ class Calls:
         if result is NULL and type(owner) is str:
             result = self._text_method(owner, name, args, kwargs, frame)
         if type(owner) is LOCK or type(owner) is RLOCK:
-            result = self.locks.call(owner, name, args, kwargs)
+            result = self.locks.call(owner, name, args, kwargs, frame)
         if result is not NULL:
             return result
         if name == "__reduce_ex__" and lookup(type(owner), "__reduce_ex__") is object.__reduce_ex__:
